@@ -377,6 +377,31 @@ void decoder_rows(Bench& bench, int64_t N, int64_t C) {
     k.gated_backward(
         {.d_h = h, .gate_up = gate_up, .activation = Activation::silu, .d_gate_up = d_gate_up, .h = again});
   });
+  if (bench.dtype == DType::bf16 && k.refusal_of_float8().empty()) {
+    const auto matrix = [&](int64_t rows, int64_t columns, bool squares) {
+      return Float8Matrix{bench.zeros({rows, columns}, DType::e4m3),
+                          bench.zeros(float8_scales(rows, columns, squares), DType::f32), squares};
+    };
+    const Float8Matrix h_rows = matrix(N, F, false), h_columns = matrix(F, N, true), narrow = matrix(N, 2 * F, false),
+                       d_rows = matrix(N, 2 * F, false), d_columns = matrix(2 * F, N, false);
+    const double one = inner / 2;  // an array in 8 bits
+    bench.line("quantize rows" + name, 0, inner + one, [&] { k.quantize({.x = h, .rows = h_rows}); });
+    bench.line("quantize columns in squares" + name, 0, inner + one,
+               [&] { k.quantize({.x = h, .columns = h_columns}); });
+    bench.line("quantize rows and columns" + name, 0, 2 * (inner + 2 * one),
+               [&] { k.quantize({.x = gate_up, .rows = d_rows, .columns = d_columns}); });
+    bench.line("gated forward 8" + name, 0, 2 * inner + 3 * one, [&] {
+      k.gated_forward8({.gate_up = gate_up, .activation = Activation::silu, .h = h_rows, .rounded = narrow});
+    });
+    bench.line("gated backward 8" + name, 0, inner + 7 * one, [&] {
+      k.gated_backward8({.d_h = h,
+                         .gate_up = narrow,
+                         .activation = Activation::silu,
+                         .d_gate_up_rows = d_rows,
+                         .d_gate_up_columns = d_columns,
+                         .h_columns = h_columns});
+    });
+  }
   bench.clear();
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the losses of training with products in fp8, in bf16 and in fp32, on a CPU.
+"""Compares the losses of training with products in fp8, in bf16 and in fp32.
 
   bench/float8_accuracy.py OUT.json [--tessera build/tessera] [--xquad FOLDER] [--seeds 3] [--threads 2]
 
@@ -75,6 +75,8 @@ def main():
     parser.add_argument("--xquad")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--only", default="", help="the jobs whose names contain this word")
     parser.add_argument("--steps", type=int, default=400, help="of pretraining")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -94,12 +96,14 @@ def main():
             jobs.append((f"outliers {factor}", [*fine_tuning, "--model", str(folder / f"outliers-{factor}")]))
         rows = []
         for job, words in jobs:
+            if args.only not in job:
+                continue
             for seed in range(1, 1 + (args.seeds if "outliers" not in job else 1)):
                 values = {}
                 for precision, flags in PRECISIONS.items():
                     command = [args.tessera, "train", *words, *flags, "--seed", str(seed), "--output-dir",
                                str(folder / "run"), "--overwrite", "--resume", "none", "--threads", str(args.threads),
-                               "--device", "cpu", "--json"]
+                               "--device", args.device, "--json"]
                     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
                     if done.returncode != 0:
                         raise SystemExit(done.stderr)

@@ -46,6 +46,7 @@ PEER_SIZES = {"llama-3.2-1b": "llama3.2-1b", "llama-3.2-3b": "llama3.2-3b", "lla
 OFFLOADED = ["--strategy", "zero3", "--offload", "optimizer,gradients,parameters", "--pin-memory",
              "--activation-checkpointing", "block"]
 BF16_STATES = ["--optimizer-states", "bf16"]
+FP8 = ["--matmul-precision", "fp8"]
 LORA = ["--adapter", "lora", "--lora-r", "16", "--lora-alpha", "32"]
 QLORA = [*LORA, "--base-dtype", "nf4"]
 PEER_LORA = ["--compile", "--liger", "--lora", "16"]
@@ -65,18 +66,22 @@ class Row:
 ROWS = {
     "1b-512": Row("llama-3.2-1b", 8, 512, 10, 40, peer=["--autocast", "--compile"]),
     "1b-2048": Row("llama-3.2-1b", 8, 2048, 5, 17, peer=["--compile", "--liger"]),
+    "1b-2048-fp8": Row("llama-3.2-1b", 8, 2048, 5, 17, FP8),
     "1b-2048-bf16-states": Row("llama-3.2-1b", 8, 2048, 5, 17, BF16_STATES),
     "1b-2048-8bit-states": Row("llama-3.2-1b", 8, 2048, 5, 17, ["--optimizer-states", "8bit"]),
     "3b-2048": Row("llama-3.2-3b", 4, 2048, 4, 14, peer=["--compile"]),
     "3b-2048-bf16-states": Row("llama-3.2-3b", 4, 2048, 4, 14, BF16_STATES),
     "8b-2048": Row("llama-3.1-8b", 4, 2048, 3, 11, peer=["--compile", "--liger"]),
     "8b-2048-bf16-states": Row("llama-3.1-8b", 4, 2048, 3, 11, BF16_STATES),
+    "8b-2048-bf16-states-fp8": Row("llama-3.1-8b", 4, 2048, 3, 11, [*BF16_STATES, *FP8]),
     "8b-2048-8bit-states": Row("llama-3.1-8b", 4, 2048, 3, 11, ["--optimizer-states", "8bit"]),
     "qwen3-512": Row("qwen3-0.6b", 16, 512, 10, 40, peer=["--compile"]),
     "qwen2.5-512": Row("qwen2.5-0.5b", 1, 512, 20, 100, peer=["--autocast"]),
     "1.5b-1024": Row("qwen2.5-1.5b", 16, 1024, 4, 16, llmq=[]),
+    "1.5b-1024-fp8": Row("qwen2.5-1.5b", 16, 1024, 4, 16, FP8),
     "1.5b-1024-bf16-states": Row("qwen2.5-1.5b", 16, 1024, 4, 16, BF16_STATES, llmq=["bf16states"]),
     "3b-1024": Row("qwen2.5-3b", 8, 1024, 4, 16, llmq=[]),
+    "3b-1024-fp8": Row("qwen2.5-3b", 8, 1024, 4, 16, FP8),
     "3b-1024-bf16-states": Row("qwen2.5-3b", 8, 1024, 4, 16, BF16_STATES, llmq=["bf16states"]),
     "8b-lora": Row("llama-3.1-8b", 4, 2048, 3, 11, LORA, peer=PEER_LORA),
     "8b-lora-checkpointed": Row("llama-3.1-8b", 4, 2048, 3, 11, [*LORA, "--activation-checkpointing", "block"],

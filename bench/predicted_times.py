@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 import llama_table
-from llama_table import BF16_STATES, LORA, QLORA, SHAPES
+from llama_table import BF16_STATES, FP8, LORA, QLORA, SHAPES
 
 ROOT = Path(__file__).resolve().parents[1]
 # The shapes of llama_table.py, and more of the same form.
@@ -120,8 +120,11 @@ ROWS = {
     "78 GiB, 8b 4x2048": ("llama-3.1-8b", 4, 2048, fit(78)),
     "78 GiB, qwen2.5-14b 16x2048 bf16 states": ("qwen2.5-14b", 16, 2048, [*fit(78), *BF16_STATES]),
     "78 GiB, qwen2.5-14b 64x1024 bf16 states": ("qwen2.5-14b", 64, 1024, [*fit(78), *BF16_STATES]),
-    "24 GiB, 3b 4x2048": ("llama-3.2-3b", 4, 2048, fit(24)),
-    "6 GiB, bloom-560m 16x512": ("bloom-560m", 16, 512, fit(6)),
+    "78 GiB, qwen2.5-14b 64x1024 8-bit states": ("qwen2.5-14b", 64, 1024, [*fit(78), "--optimizer-states", "8bit"]),
+    "78 GiB, qwen2.5-14b 64x1024 8-bit states, fp8": ("qwen2.5-14b", 64, 1024,
+                                                      [*fit(78), "--optimizer-states", "8bit", *FP8]),
+    **{f"{gib} GiB, 3b 4x2048": ("llama-3.2-3b", 4, 2048, fit(gib)) for gib in (16, 24, 32, 40, 48)},
+    **{f"{gib} GiB, bloom-560m 16x512": ("bloom-560m", 16, 512, fit(gib)) for gib in (4, 6, 8, 10)},
     # with --device cpu, perhaps with --nproc 2
     "cpu, 15m 8x128": ("llama-15m", 8, 128, CPU),
     "cpu, 15m 2x64": ("llama-15m", 2, 64, CPU),

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 ROOT = Path(__file__).parent.parent / "tests"
 BLOCK, LARGEST = 128, 448
-VOCAB, CHANNELS, HEADS, KV_HEADS, HEAD_DIM, INNER = 53, 144, 2, 1, 8, 48
+VOCAB, CHANNELS, HEADS, KV_HEADS, HEAD_DIM, INNER = 53, 144, 2, 1, 8, 128
 EPSILON, THETA = 1e-6, 10000.0
 LENGTHS = [40, 1, 60, 35, 13]  # tokens of the sequences, together more than a block
 
@@ -43,22 +43,25 @@ def write_conversions():
     }) + "\n")
 
 
-def rounded(x, axis):
-    """x, rounded to 8 bits in blocks along the axis. Sums over columns (axis 1) have quotients as scales, sums over rows
-    have powers of two."""
-    x = np.moveaxis(np.asarray(x, np.float32), axis, -1)
+def rounded(x, axis, squares=False):
+    """x, rounded to 8 bits in blocks along the axis, or in squares. Sums over columns (axis 1) have quotients as scales,
+    sums over rows have powers of two."""
+    x = np.asarray(x, np.float32)
     result = np.empty(x.shape)
-    for begin in range(0, x.shape[-1], BLOCK):
-        block = x[..., begin:begin + BLOCK]
-        largest = np.abs(block).max(-1, keepdims=True)
-        largest = np.where(largest > 0, largest, np.float32(LARGEST))  # then both kinds of scales are 1
-        if axis == 1:
-            scale, inverse = largest / np.float32(LARGEST), np.float32(LARGEST) / largest
-        else:
-            scale = (2.0 ** np.ceil(np.log2(largest.astype(np.float64) / LARGEST))).astype(np.float32)
-            inverse = 1 / scale
-        result[..., begin:begin + BLOCK] = e4m3(block * inverse).astype(np.float64) * scale
-    return np.moveaxis(result, -1, axis)
+    height, width = (BLOCK, BLOCK) if squares else (1, BLOCK) if axis == 1 else (BLOCK, 1)
+    for row in range(0, x.shape[0], height):
+        for column in range(0, x.shape[1], width):
+            at = np.s_[row:row + height, column:column + width]
+            largest = np.abs(x[at]).max()
+            if largest == 0:
+                scale = inverse = np.float32(1)
+            elif axis == 1:
+                scale, inverse = largest / np.float32(LARGEST), np.float32(LARGEST) / largest
+            else:
+                scale = np.float32(2.0 ** np.ceil(np.log2(np.float64(largest) / LARGEST)))
+                inverse = 1 / scale
+            result[at] = e4m3(x[at] * inverse).astype(np.float64) * scale
+    return result
 
 
 class Model:
@@ -66,19 +69,19 @@ class Model:
 
     def __init__(self, weights, in_8_bits):
         self.w = {name: value.astype(np.float64) for name, value in weights.items()}
-        self.q = rounded if in_8_bits else lambda x, axis: x
+        self.q = rounded if in_8_bits else lambda x, axis, squares=False: x
         self.grads = {}
 
     def linear(self, x, names):
-        return self.q(x, 1) @ self.q(np.concatenate([self.w[name] for name in names]), 1).T
+        return self.q(x, 1) @ self.q(np.concatenate([self.w[name] for name in names]), 1, True).T
 
     def linear_backward(self, d_y, x, names):
         weight = np.concatenate([self.w[name] for name in names])
-        d_weight = self.q(d_y, 0).T @ self.q(x, 0)
+        d_weight = self.q(d_y, 0).T @ self.q(x, 0, True)
         for name in names:
             rows = len(self.w[name])
             self.grads[name], d_weight = d_weight[:rows], d_weight[rows:]
-        return self.q(d_y, 1) @ self.q(weight, 0)
+        return self.q(d_y, 1) @ self.q(weight, 0, True)
 
     def norm(self, x, name):
         return x / np.sqrt((x * x).mean(1, keepdims=True) + EPSILON) * self.w[name]
@@ -156,6 +159,10 @@ class Model:
 
         d_embedding = d_logits.T @ z
         d_y = self.norm_backward(d_logits @ embedding, y, "model.norm.weight")
+        gate_up = self.q(gate_up, 1)  # backward keeps it in 8 bits
+        gate, up = gate_up[:, :INNER], gate_up[:, INNER:]
+        sigmoid = 1 / (1 + np.exp(-gate))
+        h = gate * sigmoid * up
         d_h = self.linear_backward(d_y, h, [down_name])
         d_gate = d_h * up * (sigmoid + gate * sigmoid * (1 - sigmoid))
         d_b = self.linear_backward(np.concatenate([d_gate, d_h * gate * sigmoid], 1), b, gate_up_names)

@@ -78,10 +78,14 @@ SUBJECTS = [
     Subject("GPU: Qwen shapes, compared with LLM.Q", "gpu-native.json", COMPARED,
             about="LLM.Q, a native trainer in C++ and CUDA, keeps weights in bf16 without fp32 master weights. Moments are in "
                   "fp32, or in bf16 with \"bf16 states\"."),
+    Subject("GPU: products in 8 bits", "gpu-float8.json", ["fp8", "bf16", "ratio", "mib", "bf16_mib"],
+            about="`--matmul-precision fp8` compared with bf16, one after the other in one call. Memory is NVML's value for the "
+                  "process."),
     Subject("GPUs: full_shard, compared with FSDP2 and torch.compile", "gpu-multi.json", ["gpus", *COMPARED],
             about="The speed is per GPU, and both sides keep fp32 parameters and states."),
     Subject("GPU: in the memory of smaller GPUs", "gpu-fit.json",
             ["ms", "predicted", "unlimited_ms", "speed", "offload", "recomputed"],
+            rows=lambda row: "the same" not in row["name"],
             about="`train --fit SIZE` chose what is offloaded to host memory and what backward computes again. \"Without a limit\" is "
                   "the same step with all memory of the GPU. Times with offload differ by up to 20 % between machines, because "
                   "virtual machines share the memory of their host."),

@@ -17,7 +17,7 @@ namespace tessera {
 // The number of tokens that a GPU computes for a training micro-batch of `num_tokens` tokens. A GPU adds up to 31
 // tokens if num_tokens is less than 1024, otherwise up to a sixteenth of num_tokens. The added tokens form one sequence
 // without loss. They reduce the number of different batch sizes. Each size needs its own graphs and its own choice of
-// kernels for matrix products.
+// kernels for matrix products. Products in 8 bits need a multiple of 4.
 int64_t padded_tokens(int64_t num_tokens);
 
 class BlockGraphs {

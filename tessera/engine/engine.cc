@@ -85,9 +85,8 @@ Engine::Engine(EnginePlace place, ModelConfig config, EngineOptions options)
   TESSERA_ASSERT(options_.optimizer_states != OptimizerStates::bf16 || options_.dtype == DType::bf16);
   TESSERA_ASSERT(options_.optimizer_states != OptimizerStates::q8 || options_.dtype != DType::f64);
   if (options_.float8) {
-    if (kind_of_work(place.device) == DeviceKind::cuda) {
-      throw UsageError(option_place("matmul_precision"), "fp8 does not run on GPUs yet: only CPUs emulate it",
-                       fmt::format("Leave the setting out, or give {} cpu", option("device")));
+    if (const std::string reason = ops_->refusal_of_float8(); !reason.empty()) {
+      throw UsageError(option_place("matmul_precision"), reason, "Leave the setting out");
     }
     model_.check_float8();
   }

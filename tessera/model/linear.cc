@@ -80,15 +80,33 @@ void Linear::check_float8(const ParameterTable& table) const {
       "Leave the setting out");
 }
 
-Float8Matrix Linear::push_float8(Frame& f, int64_t rows, int64_t columns) const {
-  return {f.stack.push({rows, columns}, DType::e4m3),
-          f.stack.push({ceil_divide(columns, kFloat8Block), rows}, DType::f32)};
+// Left factors of products have a scale for the terms of a row, right factors have one for a square (Float8Matrix).
+constexpr bool kLeft = false, kRight = true;
+
+Float8Matrix push_float8(Frame& f, int64_t rows, int64_t columns, bool squares) {
+  return {f.stack.push({rows, columns}, DType::e4m3), f.stack.push(float8_scales(rows, columns, squares), DType::f32),
+          squares};
+}
+
+bool Linear::reads_only_float8(const Frame& f) const {
+  return in_float8(f) && adapted_.empty();
+}
+
+LinearInput Linear::push_input(Frame& f, int64_t rows, int64_t columns) const {
+  if (!reads_only_float8(f)) return f.push(rows, columns);
+  return {push_float8(f, rows, columns, kLeft), {}};
+}
+
+LinearInput Linear::push_input_again(Frame& f, const ParameterViews& p, int64_t rows, int64_t columns) const {
+  if (!reads_only_float8(f)) return f.push(rows, columns);
+  if (!trains_weight(p)) return View{};
+  return {{}, push_float8(f, columns, float8_terms(rows), kRight)};
 }
 
 Float8Matrix Linear::weight8(Frame& f, const ParameterViews& p, bool transposed) const {
   const View wide = weight(f, p);
   const int64_t O = wide.shape[0], I = wide.shape[1];
-  const Float8Matrix narrow = transposed ? push_float8(f, I, O) : push_float8(f, O, I);
+  const Float8Matrix narrow = transposed ? push_float8(f, I, O, kRight) : push_float8(f, O, I, kRight);
   f.ops->quantize(transposed ? Kernels::Quantize{.x = wide, .columns = narrow}
                              : Kernels::Quantize{.x = wide, .rows = narrow});
   return narrow;
@@ -149,14 +167,18 @@ View Linear::dropped(Frame& f, View x) const {
 
 // ---- forward and backward
 
-void Linear::forward(Frame& f, const ParameterViews& p, View x, View y, const LinearEpilogue& epilogue,
-                     View preactivation) const {
+void Linear::forward(Frame& f, const ParameterViews& p, const LinearInput& input, View y,
+                     const LinearEpilogue& epilogue, View preactivation) const {
   const StackScope scope(f.stack);
   Kernels::LinearForward call{
       .x = {}, .weight = {}, .bias = bias(p), .epilogue = epilogue, .preactivation = preactivation, .y = y};
+  const View x = input.x;
   if (in_float8(f)) {
-    call.x8 = push_float8(f, x.shape[0], x.shape[1]);
-    f.ops->quantize({.x = x, .rows = call.x8});
+    call.x8 = input.rows;
+    if (!call.x8) {
+      call.x8 = push_float8(f, x.shape[0], x.shape[1], kLeft);
+      f.ops->quantize({.x = x, .rows = call.x8});
+    }
     call.weight8 = weight8(f, p, false);
   } else {
     call.x = x, call.weight = weight(f, p);
@@ -165,7 +187,7 @@ void Linear::forward(Frame& f, const ParameterViews& p, View x, View y, const Li
   const int64_t N = x.shape[0];
   const bool in_place = epilogue.residual.data == y.data;
   // Kernels cannot measure a product that adds in place. Therefore they first compute the layer without the adapter.
-  if (f.ops->tuning() && !in_place && !in_float8(f)) f.ops->linear_forward(call);
+  if (f.ops->tuning() && !in_place) f.ops->linear_forward(call);
   const View up = push_up(f, p), u = f.push(N, rank_);
   {
     const StackScope scope_of_dropout(f.stack);
@@ -184,15 +206,20 @@ void Linear::forward(Frame& f, const ParameterViews& p, View x, View y, const Li
 Linear::Upstream Linear::upstream(Frame& f, const ParameterViews& p, View d_y) const {
   Upstream d{d_y, {}};
   if (in_float8(f)) {
-    const int64_t N = d_y.shape[0], O = d_y.shape[1];
-    d.rows = push_float8(f, N, O);
-    if (p.table->specs()[first_weight_].trainable()) d.columns = push_float8(f, O, float8_terms(N));
+    d = push_upstream8(f, p, d_y.shape[0], d_y.shape[1]);
+    d.d_y = d_y;
     f.ops->quantize({.x = d_y, .rows = d.rows, .columns = d.columns});
   }
   if (adapted_.empty()) return d;
   d.d_u = f.push(d_y.shape[0], rank_);
   const StackScope scope(f.stack);
   f.ops->linear_backward_input({.d_y = d_y, .weight = push_up(f, p), .d_x = d.d_u});
+  return d;
+}
+
+Linear::Upstream Linear::push_upstream8(Frame& f, const ParameterViews& p, int64_t rows, int64_t columns) const {
+  Upstream d{.d_y = {}, .d_u = {}, .rows = push_float8(f, rows, columns, kLeft)};
+  if (trains_weight(p)) d.columns = push_float8(f, columns, float8_terms(rows), kLeft);
   return d;
 }
 
@@ -213,8 +240,9 @@ void Linear::backward_input(Frame& f, const ParameterViews& p, const Upstream& d
   }
   if (adapted_.empty()) return f.ops->linear_backward_input(call);
   const bool in_place = epilogue.residual.data == d_x.data;
-  if (f.ops->tuning() && !in_place && !in_float8(f)) {
-    f.ops->linear_backward_input({.d_y = d.d_y, .weight = call.weight, .d_x = d_x});
+  if (f.ops->tuning() && !in_place) {
+    f.ops->linear_backward_input(
+        {.d_y = call.d_y, .weight = call.weight, .d_y8 = call.d_y8, .weight8 = call.weight8, .d_x = d_x});
   }
   const Dropout dropout = adapter_dropout(f);
   if (epilogue.activation == Activation::none && !(epilogue.dropout.rate > 0) && !previous.x) {
@@ -229,12 +257,16 @@ void Linear::backward_input(Frame& f, const ParameterViews& p, const Upstream& d
   f.ops->linear_backward_input(call);
 }
 
-void Linear::backward_weight(Frame& f, const ParameterViews& p, const ParameterViews& g, const Upstream& d, View x,
-                             bool fresh) const {
+void Linear::backward_weight(Frame& f, const ParameterViews& p, const ParameterViews& g, const Upstream& d,
+                             const LinearInput& again, bool fresh) const {
+  const View x = again.x;
   if (const View d_weight = weight_gradient(g); d_weight && in_float8(f)) {
     const StackScope scope(f.stack);
-    const Float8Matrix columns = push_float8(f, x.shape[1], float8_terms(x.shape[0]));
-    f.ops->quantize({.x = x, .columns = columns});
+    Float8Matrix columns = again.columns;
+    if (!columns) {
+      columns = push_float8(f, x.shape[1], float8_terms(x.shape[0]), kRight);
+      f.ops->quantize({.x = x, .columns = columns});
+    }
     f.ops->linear_backward_weight8(d.columns, columns, fresh, d_weight);
   } else if (d_weight) {
     f.ops->linear_backward_weight(d.d_y, x, fresh, d_weight);

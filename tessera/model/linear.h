@@ -45,9 +45,17 @@ class Linear {
   // Whether the layer has an adapter with dropout.
   bool has_dropout() const { return !adapted_.empty() && adapter_dropout_ > 0; }
 
+  // Whether the layer reads its input and the gradient of its output only in 8 bits. Who computes these can then round
+  // them, and need not write them in 16 bits.
+  bool reads_only_float8(const Frame& frame) const;
+  // Reserves stack memory for the input [rows, columns] of forward(), or for the part of it that backward_weight()
+  // reads.
+  LinearInput push_input(Frame& frame, int64_t rows, int64_t columns) const;
+  LinearInput push_input_again(Frame& frame, const ParameterViews& p, int64_t rows, int64_t columns) const;
+
   // y = epilogue(x · weightᵀ + bias + adapter). preactivation [N, O] receives the argument of the epilogue, or is
   // empty.
-  void forward(Frame& frame, const ParameterViews& p, View x, View y, const LinearEpilogue& epilogue = {},
+  void forward(Frame& frame, const ParameterViews& p, const LinearInput& x, View y, const LinearEpilogue& epilogue = {},
                View preactivation = {}) const;
 
   // The gradient of a layer's output, and what backward_input() and backward_weight() both need of it.
@@ -58,6 +66,8 @@ class Linear {
   };
   // Takes memory for all but d_y from the stack.
   Upstream upstream(Frame& frame, const ParameterViews& p, View d_y) const;
+  // The matrices in 8 bits of a gradient [rows, columns], for a caller that computes them (reads_only_float8()).
+  Upstream push_upstream8(Frame& frame, const ParameterViews& p, int64_t rows, int64_t columns) const;
 
   // How d_x and the layer's own input follow from the previous layer (Kernels::linear_backward_input).
   struct Previous {
@@ -72,14 +82,15 @@ class Linear {
     backward_input(frame, p, d, d_x, {});
   }
   // Adds to the gradients of the weight and of the adapter, or overwrites fresh gradients. A frozen weight has none.
-  void backward_weight(Frame& frame, const ParameterViews& p, const ParameterViews& g, const Upstream& d, View x,
-                       bool fresh) const;
   void backward_weight(Frame& frame, const ParameterViews& p, const ParameterViews& g, const Upstream& d,
-                       View x) const {
+                       const LinearInput& x, bool fresh) const;
+  void backward_weight(Frame& frame, const ParameterViews& p, const ParameterViews& g, const Upstream& d,
+                       const LinearInput& x) const {
     backward_weight(frame, p, g, d, x, frame.fresh_gradients);
   }
   // Instead of backward_weight() with fresh gradients, for a batch without rows.
   void clear_gradients(Frame& frame, const ParameterViews& g) const;
+  bool has_bias() const { return has_bias_; }
   // The work of bias_gradients() for this layer. Its d_bias is empty if the bias is frozen, or if there is none.
   BiasGradient bias_gradient(const ParameterViews& g, View d_y) const { return {d_y, bias(g)}; }
 
@@ -93,7 +104,7 @@ class Linear {
   };
 
   bool in_float8(const Frame& frame) const { return in_block_ && frame.float8; }
-  Float8Matrix push_float8(Frame& frame, int64_t rows, int64_t columns) const;
+  bool trains_weight(const ParameterViews& p) const { return p.table->specs()[first_weight_].trainable(); }
   // The weight in 8 bits, on the stack: [O, I], or with `transposed` [I, O].
   Float8Matrix weight8(Frame& frame, const ParameterViews& p, bool transposed) const;
   // The weight [O, I]. If a part of it is quantized, it is computed on the stack.
@@ -115,6 +126,9 @@ class Linear {
   double adapter_dropout_ = 0;
   uint32_t number_ = 0;
 };
+
+// Reserves stack memory for a matrix in 8 bits.
+Float8Matrix push_float8(Frame& frame, int64_t rows, int64_t columns, bool squares);
 
 // Adds to the gradients of several biases in one call. Entries with an empty d_bias are left out.
 void bias_gradients(Frame& frame, std::initializer_list<BiasGradient> gradients);

@@ -68,62 +68,118 @@ View LlamaBlock::rotate(Frame& f, const ParameterViews& p, View qkv) const {
   return rotated;
 }
 
+// Whether the kernels of the gated layer round their results to 8 bits. Backward then keeps gate and up in 8 bits, too.
+// A gradient of a bias needs the gradients of gate and up in 16 bits.
+bool LlamaBlock::gates_in_float8(const Frame& f) const {
+  return gate_up_.reads_only_float8(f) && down_.reads_only_float8(f) && !gate_up_.has_bias() &&
+         ff_dim_ % kFloat8Block == 0;
+}
+
 void LlamaBlock::forward(Frame& f, const ParameterViews& p, View x, View y, SavedViews* saved) const {
   const int64_t N = x.shape[0], C = hidden_size_, floor = f.stack.mark();
   const View rstd1 = norm1_.push_stats(f, N), qkv = f.push(N, attention_.row_channels()), mid = f.push(N, C),
              rstd2 = norm2_.push_stats(f, N);
+  const int64_t F = ff_dim_;
+  const bool in_float8 = gates_in_float8(f), keeps8 = in_float8 && saved && !f.recomputed.mlp;
   View log_sum_exp, o, gate_up;
+  Float8Matrix gate_up8;
   const int64_t kept = push_parts(
       f, [&] { log_sum_exp = f.push_stats(N, attention_.num_heads), o = f.push(N, attention_.channels()); },
-      [&] { gate_up = f.push(N, 2 * ff_dim_); });
-  const View norm = f.push(N, C);
-
-  norm1_.forward(f, p, x, norm, rstd1);
-  qkv_.forward(f, p, norm, qkv);
+      [&] {
+        if (!in_float8) gate_up = f.push(N, 2 * F);
+        if (keeps8) gate_up8 = push_float8(f, N, 2 * F, false);
+      });
+  {
+    const StackScope scope(f.stack);
+    const LinearInput a = qkv_.push_input(f, N, C);
+    norm1_.forward(f, p, x, a, rstd1);
+    qkv_.forward(f, p, a, qkv);
+  }
   {
     const StackScope scope(f.stack);
     attend(f, layer_, rotate(f, p, qkv), attention_, dropout(f), o, log_sum_exp);
   }
   o_.forward(f, p, o, mid, {Activation::none, {}, x});
 
-  norm2_.forward(f, p, mid, norm, rstd2);
-  gate_up_.forward(f, p, norm, gate_up);
+  if (in_float8) gate_up = f.push(N, 2 * F);
+  {
+    const StackScope scope(f.stack);
+    const LinearInput b = gate_up_.push_input(f, N, C);
+    norm2_.forward(f, p, mid, b, rstd2);
+    gate_up_.forward(f, p, b, gate_up);
+  }
   if (y) {
-    const View h = f.push(N, ff_dim_);
-    f.ops->gated_forward(gate_up, activation_, h);
+    const LinearInput h = in_float8 ? down_.push_input(f, N, F) : f.push(N, F);
+    if (in_float8) {
+      f.ops->gated_forward8({.gate_up = gate_up, .activation = activation_, .h = h.rows, .rounded = gate_up8});
+    } else {
+      f.ops->gated_forward(gate_up, activation_, h.x);
+    }
     down_.forward(f, p, h, y, {Activation::none, {}, mid});
+  } else if (keeps8) {
+    f.ops->quantize({.x = gate_up, .rows = gate_up8});
   }
 
   if (f.recomputed.attention) log_sum_exp = o = {};
   if (f.recomputed.mlp) gate_up = {};
-  if (saved) *saved = {rstd1, qkv, log_sum_exp, o, mid, rstd2, gate_up};
+  if (in_float8) gate_up = gate_up8.values;
+  if (saved) *saved = {rstd1, qkv, log_sum_exp, o, mid, rstd2, gate_up, gate_up8.scales};
   f.stack.pop_to(saved ? kept : floor);
 }
 
 void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, View x, const SavedViews& saved,
                           View d_y, View d_x) const {
-  const auto& [rstd1, qkv, kept_log_sum_exp, kept_o, mid, rstd2, kept_gate_up, unused] = saved;
+  const auto& [rstd1, qkv, kept_log_sum_exp, kept_o, mid, rstd2, kept_gate_up, kept_scales] = saved;
   const StackScope outer_scope(f.stack);
   const int64_t N = x.shape[0], C = hidden_size_;
-  // `norm` gets the output of norm2 again, and later the output of norm1, because forward does not save them.
-  const View d_mid = f.push(N, C), norm = f.push(N, C), d_norm = f.push(N, C);
+  const View d_mid = f.push(N, C), d_norm = f.push(N, C);
   {
     const StackScope scope(f.stack);
-    const View gate_up = kept_gate_up ? kept_gate_up : f.push(N, 2 * ff_dim_);
+    const int64_t F = ff_dim_;
+    const bool in_float8 = gates_in_float8(f);
+    View gate_up = kept_gate_up;
+    Float8Matrix gate_up8{kept_gate_up, kept_scales};
     if (!kept_gate_up) {
-      norm2_.forward(f, p, mid, norm, rstd2);
-      gate_up_.forward(f, p, norm, gate_up);
+      if (in_float8) {
+        gate_up8 = push_float8(f, N, 2 * F, false);
+      } else {
+        gate_up = f.push(N, 2 * F);
+      }
+      const StackScope scope_of_input(f.stack);
+      if (in_float8) gate_up = f.push(N, 2 * F);  // only until it is rounded
+      const LinearInput b = gate_up_.push_input(f, N, C);
+      norm2_.forward(f, p, mid, b, rstd2);
+      gate_up_.forward(f, p, b, gate_up);
+      if (in_float8) f.ops->quantize({.x = gate_up, .rows = gate_up8});
     }
-    const View d_h = f.push(N, ff_dim_), h = d_h, d_gate_up = gate_up;  // gated_backward overwrites its inputs
+    const View d_h = f.push(N, F), d_gate_up = gate_up;  // gated_backward overwrites its inputs
     const Linear::Upstream d_down = down_.upstream(f, p, d_y);
     down_.backward_input(f, p, d_down, d_h);
-    f.ops->gated_backward({.d_h = d_h, .gate_up = gate_up, .activation = activation_, .d_gate_up = d_gate_up, .h = h});
+    const LinearInput h = in_float8 ? down_.push_input_again(f, p, N, F) : d_h;
+    Linear::Upstream d_inner;
+    if (in_float8) {
+      d_inner = gate_up_.push_upstream8(f, p, N, 2 * F);
+      f.ops->gated_backward8({.d_h = d_h,
+                              .gate_up = gate_up8,
+                              .activation = activation_,
+                              .d_gate_up_rows = d_inner.rows,
+                              .d_gate_up_columns = d_inner.columns,
+                              .h_columns = h.columns});
+    } else {
+      f.ops->gated_backward(
+          {.d_h = d_h, .gate_up = gate_up, .activation = activation_, .d_gate_up = d_gate_up, .h = h.x});
+    }
     down_.backward_weight(f, p, g, d_down, h);
-    bias_gradients(f, {down_.bias_gradient(g, d_y), gate_up_.bias_gradient(g, d_gate_up)});
-    const Linear::Upstream d_inner = gate_up_.upstream(f, p, d_gate_up);
+    if (!in_float8) {
+      bias_gradients(f, {down_.bias_gradient(g, d_y), gate_up_.bias_gradient(g, d_gate_up)});
+      d_inner = gate_up_.upstream(f, p, d_gate_up);
+    } else {
+      bias_gradients(f, {down_.bias_gradient(g, d_y)});
+    }
     gate_up_.backward_input(f, p, d_inner, d_norm);
-    norm2_.backward(f, p, g, {.d_y = d_norm, .x = mid, .stats = rstd2, .residual = d_y, .d_x = d_mid, .y = norm});
-    gate_up_.backward_weight(f, p, g, d_inner, norm);
+    const LinearInput b = gate_up_.push_input_again(f, p, N, C);
+    norm2_.backward(f, p, g, {.d_y = d_norm, .x = mid, .stats = rstd2, .residual = d_y, .d_x = d_mid, .y = b});
+    gate_up_.backward_weight(f, p, g, d_inner, b);
   }
 
   const View d_o = f.push(N, attention_.channels()), d_qkv = f.push(N, attention_.row_channels());
@@ -163,8 +219,9 @@ void LlamaBlock::backward(Frame& f, const ParameterViews& p, const ParameterView
   bias_gradients(f, {qkv_.bias_gradient(g, d_qkv)});
   const Linear::Upstream d_heads = qkv_.upstream(f, p, d_qkv);
   qkv_.backward_input(f, p, d_heads, d_norm);
-  norm1_.backward(f, p, g, {.d_y = d_norm, .x = x, .stats = rstd1, .residual = d_mid, .d_x = d_x, .y = norm});
-  qkv_.backward_weight(f, p, g, d_heads, norm);
+  const LinearInput a = qkv_.push_input_again(f, p, N, C);
+  norm1_.backward(f, p, g, {.d_y = d_norm, .x = x, .stats = rstd1, .residual = d_mid, .d_x = d_x, .y = a});
+  qkv_.backward_weight(f, p, g, d_heads, a);
 }
 
 }  // namespace tessera

@@ -23,6 +23,7 @@ class LlamaBlock final : public Block {
  private:
   Dropout dropout(const Frame& f) const { return f.dropout(attention_dropout_, layer_, 0); }
   HeadNorms head_norms(const ParameterViews& p) const;
+  bool gates_in_float8(const Frame& frame) const;
   View rotate(Frame& frame, const ParameterViews& p, View qkv) const;
   View head_norm_gradient(Frame& frame, const ParameterViews& g,
                           const std::optional<ParameterTable::Handle>& tensor) const;

@@ -8,10 +8,15 @@ Norm::Norm(Kind kind, ParameterTable& table, const std::string& name, int64_t ch
   if (kind == Kind::layer) bias_ = table.add(name + ".bias", {channels}, {Initializer::Kind::zero}, false);
 }
 
-void Norm::forward(Frame& f, const ParameterViews& p, View x, View y, View stats) const {
+void Norm::forward(Frame& f, const ParameterViews& p, View x, const LinearInput& y, View stats) const {
   const bool layer = kind_ == Kind::layer;
-  const Kernels::NormForward call{
-      .x = x, .weight = p[weight_], .bias = layer ? p[bias_] : View{}, .epsilon = epsilon_, .y = y, .stats = stats};
+  const Kernels::NormForward call{.x = x,
+                                  .weight = p[weight_],
+                                  .bias = layer ? p[bias_] : View{},
+                                  .epsilon = epsilon_,
+                                  .y = y.x,
+                                  .y8 = y.rows,
+                                  .stats = stats};
   layer ? f.ops->layer_norm_forward(call) : f.ops->rms_norm_forward(call);
 }
 
@@ -24,13 +29,19 @@ void Norm::backward(Frame& f, const ParameterViews& p, const ParameterViews& g, 
   const Kernels::NormBackward call{.d_y = n.d_y,
                                    .x = n.x,
                                    .weight = p[weight_],
-                                   .bias = layer && n.y ? p[bias_] : View{},
+                                   .bias = layer && n.y.x ? p[bias_] : View{},
                                    .stats = n.stats,
                                    .residual = n.residual,
                                    .d_x = n.d_x,
                                    .d_weight = or_unwanted(f, d_weight, C, dtype),
                                    .d_bias = layer ? or_unwanted(f, d_bias, C, dtype) : View{},
-                                   .y = n.y};
+                                   .y = n.y.x};
+  if (n.y.columns) {  // before d_x, which may overwrite what these read
+    f.ops->quantize(
+        {.x = n.x,
+         .norm = {.weight = p[weight_], .bias = layer ? p[bias_] : View{}, .stats = n.stats, .epsilon = epsilon_},
+         .columns = n.y.columns});
+  }
   layer ? f.ops->layer_norm_backward(call) : f.ops->rms_norm_backward(call);
 }
 

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "tessera/base/float8.h"
 #include "tessera/device/device.h"
@@ -38,13 +39,21 @@ inline constexpr int64_t kMaxHeadDim = 512;           // channels of an attentio
 inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a norm, if their number is a multiple of 8
 inline constexpr int64_t kMaxAnyNormChannels = 4096;  // channels of a norm, if their number is not a multiple of 8
 
-// A factor of a product in 8 bits, [R, K]. The products of a linear layer sum over K. Element (r, k) is
-// values[r, k] · scales[k / kFloat8Block, r] (base/float8.h).
+// A factor of a product in 8 bits, [R, K] (base/float8.h). The products of a linear layer sum over K. With b =
+// kFloat8Block, element (r, k) is values[r, k] · scales[k / b, r], and with `squares` values[r, k] · scales[r / b, k /
+// b]. cuBLASLt is fast if the left factor of a product (x, or d_y) has a scale for b terms of a row, and the right
+// factor (weight, or x in the gradient of the weight) has a scale for a square of b · b values. Linear chooses these.
 struct Float8Matrix {
   View values;  // [R, K] e4m3
-  View scales;  // [⌈K / kFloat8Block⌉, R] f32
+  View scales;  // f32, float8_scales()
+  bool squares = false;
   explicit operator bool() const { return static_cast<bool>(values); }
 };
+// The shape of the scales. A row for squares has space for a multiple of 4 scales, as cuBLASLt needs.
+inline Shape float8_scales(int64_t rows, int64_t columns, bool squares) {
+  const auto blocks = [](int64_t elems) { return (elems + kFloat8Block - 1) / kFloat8Block; };
+  return squares ? Shape{blocks(rows), (blocks(columns) + 3) / 4 * 4} : Shape{blocks(columns), rows};
+}
 // The sum over rows of a matrix [R, K] has this many terms: R, and zeros up to a multiple that products need.
 inline int64_t float8_terms(int64_t rows) {
   constexpr int64_t kMultiple = 16;
@@ -192,8 +201,9 @@ class Kernels {
     View weight;     // [C]
     View bias = {};  // [C]; layer_norm only
     double epsilon;
-    View y;           // [N, C]; may be x
-    View stats = {};  // layer_norm: [N, 2]: mean, rstd; rms_norm: [N, 1]: rstd; or empty
+    View y;                // [N, C]; may be x; empty with y8
+    Float8Matrix y8 = {};  // y [N, C] in 8 bits, like `rows` of Quantize, without squares
+    View stats = {};       // layer_norm: [N, 2]: mean, rstd; rms_norm: [N, 1]: rstd; or empty
   };
   virtual void layer_norm_forward(const NormForward& call) = 0;
   virtual void rms_norm_forward(const NormForward& call) = 0;
@@ -259,21 +269,53 @@ class Kernels {
   };
   virtual void gated_backward(const GatedBackward& call) = 0;
 
+  // The same with 8-bit matrices, like `rows` and `columns` of Quantize for arrays of the type of gate_up and d_h. Only
+  // h_columns may have squares. With a matrix that has 2F channels, F must be a multiple of kFloat8Block.
+  struct GatedForward8 {
+    ByName by_name{};
+    View gate_up;  // [N, 2F]
+    Activation activation;
+    Float8Matrix h;             // rows [N, F]
+    Float8Matrix rounded = {};  // rows [N, 2F]: gate_up; or empty
+  };
+  virtual void gated_forward8(const GatedForward8& call) = 0;
+  struct GatedBackward8 {
+    ByName by_name{};
+    View d_h;              // [N, F]
+    Float8Matrix gate_up;  // rows [N, 2F]
+    Activation activation;
+    Float8Matrix d_gate_up_rows = {}, d_gate_up_columns = {};  // [N, 2F], [2F, float8_terms(N)]; or empty
+    Float8Matrix h_columns = {};                               // [F, float8_terms(N)]; or empty
+  };
+  virtual void gated_backward8(const GatedBackward8& call) = 0;
+
   // ---- linear: pre = x · weightᵀ + bias + added; y = residual + dropout(activation(pre))
   // The factors of a product have the type of the other views, or both are 8-bit matrices. An 8-bit matrix sums over
-  // its columns, so that the two backward products need transposed matrices.
+  // its columns, so that the two backward products need transposed matrices. On a GPU, a left factor without squares
+  // must have a multiple of 4 rows.
 
   // Rounds x to 8 bits, for products that sum over its columns (`rows`) and over its rows (`columns`). Either may be
-  // empty. The scales of `rows` are quotients, those of `columns` powers of two (base/float8.h).
+  // empty. The scales of `rows` are quotients, those of `columns` powers of two (base/float8.h). With a norm, the call
+  // rounds the output that the norm had for x, with the same bits.
+  struct AppliedNorm {
+    ByName by_name{};
+    View weight = {};  // [K]; empty: no norm
+    View bias = {};    // [K]; layer_norm only
+    View stats = {};   // as in NormForward
+    double epsilon = 0;
+  };
   struct Quantize {
     ByName by_name{};
-    View x;                     // [R, K]
+    View x;  // [R, K]
+    AppliedNorm norm = {};
     Float8Matrix rows = {};     // [R, K]
     Float8Matrix columns = {};  // [K, float8_terms(R)]: x transposed, and zeros
   };
   virtual void quantize(const Quantize& call) = 0;
   // The values of an 8-bit matrix [R, K]: x [R, K]. With `transposed`, x [k, R] gets its first k columns, as rows.
   virtual void dequantize8(const Float8Matrix& from, bool transposed, View x) = 0;
+  // Why the device has no products in 8 bits, or an empty text.
+  virtual std::string refusal_of_float8() const { return ""; }
 
   struct LinearForward {
     ByName by_name{};

@@ -19,14 +19,14 @@ constexpr int64_t usable(double reported_gib) {
 // Sources: NVIDIA's data sheets of the SXM variants, of the L40S, and of the Ada architecture (RTX 4090, sums in FP32).
 // PCIe: measured rates of pinned copies are about 85 % of the nominal rate.
 const std::vector<KnownGpu> kKnown = {
-    {"v100-16", "NVIDIA V100 16 GB", "V100", usable(15.8), 80, 125, 0, 0, 15.7, 900, 13, 150, 300},
-    {"v100-32", "NVIDIA V100 32 GB", "V100", usable(31.7), 80, 125, 0, 0, 15.7, 900, 13, 150, 300},
-    {"a100-40", "NVIDIA A100 40 GB", "A100", usable(39.6), 108, 312, 312, 156, 19.5, 1555, 26, 300, 400},
-    {"a100-80", "NVIDIA A100 80 GB", "A100", usable(79.3), 108, 312, 312, 156, 19.5, 2039, 26, 300, 400},
-    {"h100-80", "NVIDIA H100 80 GB", "H100 80GB HBM3", usable(79.6), 132, 989, 989, 495, 67, 3350, 55, 450, 700},
-    {"h200", "NVIDIA H200", "H200", usable(140.4), 132, 989, 989, 495, 67, 4800, 55, 450, 700},
-    {"l40s", "NVIDIA L40S", "L40S", usable(45.0), 142, 362, 362, 183, 91.6, 864, 26, 0, 350},
-    {"rtx-4090", "NVIDIA GeForce RTX 4090", "RTX 4090", usable(24.0), 128, 165, 165, 82.6, 82.6, 1008, 26, 0, 450},
+    {"v100-16", "NVIDIA V100 16 GB", "V100", usable(15.8), 80, 0, 125, 0, 0, 15.7, 900, 13, 150, 300},
+    {"v100-32", "NVIDIA V100 32 GB", "V100", usable(31.7), 80, 0, 125, 0, 0, 15.7, 900, 13, 150, 300},
+    {"a100-40", "NVIDIA A100 40 GB", "A100", usable(39.6), 108, 0, 312, 312, 156, 19.5, 1555, 26, 300, 400},
+    {"a100-80", "NVIDIA A100 80 GB", "A100", usable(79.3), 108, 0, 312, 312, 156, 19.5, 2039, 26, 300, 400},
+    {"h100-80", "NVIDIA H100 80 GB", "H100 80GB HBM3", usable(79.6), 132, 1979, 989, 989, 495, 67, 3350, 55, 450, 700},
+    {"h200", "NVIDIA H200", "H200", usable(140.4), 132, 1979, 989, 989, 495, 67, 4800, 55, 450, 700},
+    {"l40s", "NVIDIA L40S", "L40S", usable(45.0), 142, 0, 362, 362, 183, 91.6, 864, 26, 0, 350},
+    {"rtx-4090", "NVIDIA GeForce RTX 4090", "RTX 4090", usable(24.0), 128, 0, 165, 165, 82.6, 82.6, 1008, 26, 0, 450},
 };
 
 const KnownGpu& measured_gpu() {
@@ -39,6 +39,8 @@ double tflops_of(const KnownGpu& gpu, Arithmetic type) {
       return gpu.f16_tflops;
     case Arithmetic::bf16:
       return gpu.bf16_tflops;
+    case Arithmetic::fp8:
+      return gpu.fp8_tflops;
     case Arithmetic::tf32:
       return gpu.tf32_tflops;
     case Arithmetic::f32:

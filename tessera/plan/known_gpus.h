@@ -15,8 +15,9 @@ struct KnownGpu {
   const char* driver_name;  // a part of the name that the driver gives
   int64_t memory_bytes;     // that a program may use
   int num_multiprocessors;
-  double f16_tflops, bf16_tflops, tf32_tflops, f32_tflops;  // 0: the GPU has no such products
-  double memory_gb_per_s, pcie_gb_per_s, nvlink_gb_per_s;   // 0: the GPU has no NVLink
+  // 0: the GPU has no such products. fp8: those with a scale for 128 values, which the program uses.
+  double fp8_tflops, f16_tflops, bf16_tflops, tf32_tflops, f32_tflops;
+  double memory_gb_per_s, pcie_gb_per_s, nvlink_gb_per_s;  // 0: the GPU has no NVLink
   double power_w;
 };
 const std::vector<KnownGpu>& known_gpus();

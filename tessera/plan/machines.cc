@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -80,7 +81,8 @@ void print_machine(const Machine& m, Console& console) {
   const auto line = [&](const char* what, double value, const char* unit) {
     if (value > 0) console.print(fmt::format("{:<28}  {:.3g} {}", what, value, unit));
   };
-  for (const Arithmetic type : {Arithmetic::bf16, Arithmetic::f16, Arithmetic::tf32, Arithmetic::f32}) {
+  using enum Arithmetic;
+  for (const Arithmetic type : {fp8, bf16, f16, tf32, f32}) {
     double most = 0;
     for (const Machine::Product& p : m.products) most = std::max(most, p.type == type ? p.flops_per_s : 0);
     line(fmt::format("products in {}, up to", name_of(type)).c_str(), most * 1e-12, "TFLOP/s");
@@ -97,12 +99,17 @@ void print_machine(const Machine& m, Console& console) {
   line("collectives between nodes", m.between_nodes.bytes_per_s * 1e-9, "GB/s per rank");
 }
 
-std::string unknown_speeds_of(const Machine& machine, const PlannedRank& rank, const Offload& offload) {
+std::string unknown_speeds_of(const Machine& machine, const PlannedRank& rank, const Settings& settings) {
+  const bool has_float8 =
+      std::ranges::any_of(machine.products, [](const Machine::Product& p) { return p.type == Arithmetic::fp8; });
+  if (settings.matmul_precision == Settings::MatmulPrecision::fp8 && rank.device == DeviceKind::cuda && !has_float8) {
+    return "products in fp8";
+  }
   const auto unknown = [](const Machine::Link& link) { return link.bytes_per_s <= 0; };
   if (rank.world_size > 1 && rank.ranks_per_node > 1 && unknown(machine.within_node)) return "links within a node";
   if (rank.world_size > rank.ranks_per_node && unknown(machine.between_nodes)) return "links between nodes";
   const bool has_files = machine.file_read_bytes_per_s > 0 && machine.file_write_bytes_per_s > 0;
-  return offload.uses(Tier::file) && !has_files ? "speeds of files" : "";
+  return settings.offload.uses(Tier::file) && !has_files ? "speeds of files" : "";
 }
 
 namespace {

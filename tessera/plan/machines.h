@@ -24,7 +24,7 @@ std::string machine_text(const Machine& machine);
 void save_machine(const Machine& machine, const std::string& path);
 
 // What the machine's speeds lack for a run: "links between nodes". Empty if they lack nothing.
-std::string unknown_speeds_of(const Machine& machine, const PlannedRank& rank, const Offload& offload);
+std::string unknown_speeds_of(const Machine& machine, const PlannedRank& rank, const Settings& settings);
 
 // Prints the most important speeds.
 void print_machine(const Machine& machine, Console& console);

@@ -151,7 +151,7 @@ void measure_products(Bench& bench, Arrays& arrays, View moved, bool gpu, Arithm
           // Products alone need more power than a step, and a GPU then lowers its clock. In a step, about a fifth of
           // the time goes to kernels that move data.
           const MovingKernel moving(bench, moved, machine, seconds / 4);
-          seconds = bench.seconds_of([&] { work(), moving.run(); }, 0.012) - moving.seconds();
+          seconds = bench.seconds_of([&] { work(), moving.run(); }, 0.009) - moving.seconds();
         }
         machine.products.push_back({arithmetic, form, n, in, out, flops / std::max(seconds, 1e-7)});
       };
@@ -163,6 +163,37 @@ void measure_products(Bench& bench, Arrays& arrays, View moved, bool gpu, Arithm
       add(backward_input, [&] { ops.linear_backward_input({.d_y = y, .weight = w, .d_x = x}); });
       ops.fill_normal(x, 0, 0.02, 1, 5, 0);
       add(backward_weight, [&] { ops.linear_backward_weight(y, x, true, w); });
+    }
+  }
+}
+
+// Products with factors in 8 bits, as the layers of blocks have them: x has a scale for the terms of a row, the weight
+// has one for a square. Leaves out all if the GPU's libraries have no such products.
+void measure_products8(Bench& bench, Arrays& arrays, View moved, Machine& machine) {
+  constexpr LayerSize kLayers[] = {{1024, 1024},  {1024, 4096},  {4096, 1024},  {4096, 4096},
+                                   {2048, 16384}, {16384, 2048}, {4096, 24576}, {12288, 4096}};
+  Kernels& ops = bench.kernels();
+  if (!ops.refusal_of_float8().empty()) return;
+  for (const auto& [in, out] : kLayers) {
+    for (const int64_t n : {1024, 4096, 16384}) {
+      arrays.reset();
+      if (!arrays.fits(bytes_of(n * in + n * out + in * out, DType::bf16) * 2)) continue;
+      const View x = arrays.take({n, in}, DType::bf16), y = arrays.take({n, out}, DType::bf16),
+                 w = arrays.take({out, in}, DType::bf16);
+      const auto in_8_bits = [&](View wide, bool squares) {
+        ops.fill_normal(wide, 0, 0.02, 1, 3, 0);
+        const Float8Matrix narrow{arrays.take(wide.shape, DType::e4m3),
+                                  arrays.take(float8_scales(wide.shape[0], wide.shape[1], squares), DType::f32),
+                                  squares};
+        ops.quantize({.x = wide, .rows = narrow});
+        return narrow;
+      };
+      const Float8Matrix x8 = in_8_bits(x, false), w8 = in_8_bits(w, true);
+      const auto work = [&] { ops.linear_forward({.x = {}, .weight = {}, .x8 = x8, .weight8 = w8, .y = y}); };
+      const MovingKernel moving(bench, moved, machine, bench.seconds_of(work, 0.003) / 4);
+      const double seconds = bench.seconds_of([&] { work(), moving.run(); }, 0.01) - moving.seconds();
+      const double flops = 2.0 * static_cast<double>(n) * static_cast<double>(in) * static_cast<double>(out);
+      machine.products.push_back({Arithmetic::fp8, ProductForm::forward, n, in, out, flops / std::max(seconds, 1e-7)});
     }
   }
 }
@@ -391,6 +422,7 @@ Machine measure_machine(Device& device, Device& host, Communicator& world, int r
       for (const Arithmetic type : {Arithmetic::bf16, Arithmetic::f16}) {
         if (has_bf16 || type == Arithmetic::f16) measure_products(bench, arrays, moved_view, gpu, type, machine);
       }
+      if (has_bf16) measure_products8(bench, arrays, moved_view, machine);
       measure_attention(bench, arrays, gpu, has_bf16 ? DType::bf16 : DType::f16, machine);
       Bench with_tf32(device, true);
       if (has_bf16) measure_products(with_tf32, arrays, moved_view, gpu, Arithmetic::tf32, machine);

@@ -15,7 +15,7 @@ PlannedCosts planned_costs(const ModelConfig& config, const Settings& settings, 
   Settings here = settings;
   here.machine.clear();  // it is only for the search. Steps are compared with this machine
   const std::optional<Machine> machine = planned_machine(here, rank);
-  if (!machine || !unknown_speeds_of(*machine, rank, settings.offload).empty()) return planned;
+  if (!machine || !unknown_speeds_of(*machine, rank, settings).empty()) return planned;
   WorkBounds work = typical();
   work.evaluation = {};  // only the time of a step is compared
   planned.time = step_time(config, engine_options(settings), work, rank, *machine);

@@ -127,6 +127,28 @@ bool may_fuse(const Settings& settings, const PlannedRank& rank, const MemoryLim
          limits.device_bytes < MemoryLimits{}.device_bytes;
 }
 
+// The engine that counts runs on no GPU, so it cannot know whether the planned one has products in 8 bits.
+void check_float8(const Settings& settings, const KnownGpu* known) {
+  const CudaInfo here = cuda_info();
+  const bool on_gpu = settings.device == Settings::DeviceChoice::cuda ||
+                      (settings.device == Settings::DeviceChoice::automatic && !here.devices.empty());
+  if (settings.matmul_precision != Settings::MatmulPrecision::fp8 || !on_gpu) return;
+  std::string other;
+  if (known) {
+    if (known->fp8_tflops == 0) other = known->name;
+  } else if (settings.machine.empty() && !here.devices.empty()) {
+    const CudaDeviceInfo& gpu = here.devices[0];
+    if (gpu.major != 9 || gpu.minor != 0) other = gpu.name;
+  }
+  if (other.empty()) return;
+  throw UsageError(
+      option_place("matmul_precision"),
+      fmt::format("fp8 needs a GPU with compute capability 9.0, such as an H100 or H200. The {} has another "
+                  "one",
+                  other),
+      "Leave the setting out");
+}
+
 }  // namespace
 
 PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
@@ -135,8 +157,10 @@ PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
   Settings settings = resolved.settings;
   if (names_a_shape(settings)) settings.init = Settings::Init::random;
   // The name of a GPU is also the choice of a device.
-  const bool names_gpu = known_gpu_by_word(settings.machine) != nullptr;
+  const KnownGpu* const known = known_gpu_by_word(settings.machine);
+  const bool names_gpu = known != nullptr;
   if (names_gpu && settings.device == Settings::DeviceChoice::automatic) settings.device = Settings::DeviceChoice::cuda;
+  check_float8(settings, known);
   Session session(settings, console);
   session.read_config();
   check_trains(session.config(), settings);
@@ -183,8 +207,8 @@ PlanReport plan_of_run(const ResolvedSettings& given, Console& console) {
   report.typical =
       report.fused ? typical_of_data(data, report.rank.world_size, true)(report.settings) : typical_of(report.settings);
   report.machine = planned_machine(report.settings, report.rank);
-  report.unknown_speeds = !report.machine ? "speeds of this machine"
-                                          : unknown_speeds_of(*report.machine, report.rank, report.settings.offload);
+  report.unknown_speeds =
+      !report.machine ? "speeds of this machine" : unknown_speeds_of(*report.machine, report.rank, report.settings);
   if (report.unknown_speeds.empty()) {
     report.time = step_time(config, engine_options(report.settings), report.typical, report.rank, *report.machine);
   }

@@ -50,7 +50,7 @@ class Training(PrecisionTest):
                       ["--precision", "fp16", "--activation-checkpointing", "1"],
                       ["--precision", "bf16", "--activation-checkpointing", "mlp,attention=1"],
                       ["--precision", "bf16", "--optimizer-states", "bf16", "--save-async"],
-                      *([] if ON_GPU else [["--precision", "bf16", "--matmul-precision", "fp8"]])]:
+                      *([["--precision", "bf16", "--matmul-precision", "fp8"]] if self.has_float8() else [])]:
             with self.subTest(words=words):
                 self.train("out", *words, "--epochs", "1", "--resume", "none", "--overwrite")
                 measured = self.json_of("out", "summary.json")["ledger_peak_bytes"]
@@ -59,11 +59,16 @@ class Training(PrecisionTest):
                 for category, peak in measured.items():
                     self.assertEqual(max(phase[category] for phase in plan["first_rank"]["device"].values()), peak, category)
 
-    @unittest.skipIf(ON_GPU, "GPUs have no products in 8 bits yet")
+    def has_float8(self):
+        gpus = json.loads(self.succeeds("doctor", "--json"))["cuda"]["gpus"] if ON_GPU else []
+        return all(gpu["compute_capability"] == "9.0" for gpu in gpus)
+
     def test_products_in_8_bits(self):
         """Rounding a factor to 8 bits has a relative error of at most 2^-4, with a random sign. A loss averages over many
         products, so it changes by less than one such error."""
         words = [*EVALUATED, "--precision", "bf16", "--epochs", "2", "--threads", "2"]
+        if not self.has_float8():
+            self.skipTest("the GPU has no products in 8 bits")
         fp8 = ["--matmul-precision", "fp8"]
         self.train("bf16", *words)
         self.train("fp8", *words, *fp8)
@@ -78,7 +83,7 @@ class Training(PrecisionTest):
         self.assertEqual(without_timing(self.path("again", "metrics.jsonl")), without_timing(self.path("fp8", "metrics.jsonl")))
         plan = json.loads(self.succeeds("plan", *words, *fp8, "--json"))
         self.assertEqual((plan["precision"], plan["matmul_precision"]), ("bf16", "fp8"))
-        self.assertIn(" in bf16 with fp8 products on the CPU; ", self.succeeds("plan", *words, *fp8))
+        self.assertIn(f" in bf16 with fp8 products on {'a GPU' if ON_GPU else 'the CPU'}; ", self.succeeds("plan", *words, *fp8))
         # Evaluation reads the model that was saved, so it is the same for a model that was trained without fp8.
         for run in ("bf16", "fp8"):
             out = self.succeeds("eval", "--model", run + "/model", "--precision", "bf16", "--eval-dataset", "eval.jsonl", "--json")
@@ -89,15 +94,17 @@ class Training(PrecisionTest):
         for precision in ("fp32", "fp16"):
             self.fails(2, f'--matmul-precision: "fp8" needs the precision bf16, but the precision is "{precision}". Give '
                           "--precision bf16", "train", *EVALUATED, *fp8, "--precision", precision, "--output-dir", "out")
-        self.fails(2, '--precision: "fp8" is not supported. Use bf16. CPUs can emulate fp8: --precision bf16 --matmul-precision fp8', "train", *EVALUATED, "--precision", "fp8",
+        self.fails(2, '--precision: "fp8" is not supported. Use --precision bf16 --matmul-precision fp8', "train", *EVALUATED, "--precision", "fp8",
                    "--output-dir", "out")
         odd = ["--model", "gpt", *GPT[2:], "--ff-dim", "40", "--precision", "bf16", *fp8]
         for verb in ("plan", "train"):
             self.fails(2, "--matmul-precision: fp8 needs layers whose sizes are multiples of 16, but "
                           "there are 16 inputs and 40 outputs in transformer.layers.0.linear1. Leave the setting out", verb, *odd,
                        *(["--output-dir", "out"] if verb == "train" else []))
-        self.fails(2, "--matmul-precision: fp8 does not run on GPUs yet: only CPUs emulate it. Leave the setting out, or "
-                      "give --device cpu", "plan", "--model", "bloom-560m", "--precision", "bf16", *fp8, "--machine", "h200")
+        model = ["--model", "bloom-560m", "--precision", "bf16", *fp8]
+        self.assertIn("on a GPU", self.succeeds("plan", *model, "--machine", "h200"))
+        self.fails(2, "--matmul-precision: fp8 needs a GPU with compute capability 9.0, such as an H100 or H200. The NVIDIA A100 80 GB has "
+                      "another one. Leave the setting out", "plan", *model, "--machine", "a100-80")
         self.train("wide", *EVALUATED, "--precision", "bf16", "--epochs", "1")
         self.fails(2, 'matmul_precision = "as-precision", and this run has "fp8"', "train", *EVALUATED, "--precision", "bf16",
                    "--epochs", "2", *fp8, "--output-dir", "wide")

@@ -1,12 +1,13 @@
 #include "tessera/device/counting/machine.h"
 
 #include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/option_names.h"
@@ -72,13 +73,14 @@ const char* name_of(ProductForm form) {
 }
 
 const char* name_of(Arithmetic type) {
-  constexpr const char* names[] = {"f32", "tf32", "f16", "bf16"};
+  constexpr const char* names[] = {"f32", "tf32", "f16", "bf16", "fp8"};
   return names[static_cast<size_t>(type)];
 }
 
 Arithmetic arithmetic_of(DType dtype, bool tf32) {
   if (dtype == DType::bf16) return Arithmetic::bf16;
   if (dtype == DType::f16) return Arithmetic::f16;
+  if (dtype == DType::e4m3) return Arithmetic::fp8;
   return tf32 ? Arithmetic::tf32 : Arithmetic::f32;
 }
 
@@ -88,8 +90,11 @@ namespace {
 template <typename Measured>
 Arithmetic nearest_type(const std::vector<Measured>& all, Arithmetic wanted) {
   using enum Arithmetic;
-  constexpr std::array<std::array<Arithmetic, 4>, 4> kNearest = {
-      {{f32, tf32, bf16, f16}, {tf32, f32, bf16, f16}, {f16, bf16, tf32, f32}, {bf16, f16, tf32, f32}}};
+  constexpr std::array<std::array<Arithmetic, 5>, 5> kNearest = {{{f32, tf32, bf16, f16, fp8},
+                                                                  {tf32, f32, bf16, f16, fp8},
+                                                                  {f16, bf16, tf32, f32, fp8},
+                                                                  {bf16, f16, tf32, f32, fp8},
+                                                                  {fp8, bf16, f16, tf32, f32}}};
   for (const Arithmetic type : kNearest[static_cast<size_t>(wanted)]) {
     if (std::ranges::any_of(all, [&](const Measured& m) { return m.type == type; })) return type;
   }
@@ -133,6 +138,11 @@ class ProductRates {
 // another type, the ratio between the two types is interpolated, because it changes little.
 double product_rate(const Machine& machine, Arithmetic type, ProductForm form, int64_t rows, int64_t in, int64_t out) {
   type = nearest_type(machine.products, type);
+  if (type == Arithmetic::fp8) {  // has only products that sum over the columns of both factors
+    if (form == ProductForm::backward_input) std::swap(in, out);
+    if (form == ProductForm::backward_weight) std::tie(rows, in, out) = std::tuple(out, rows, in);
+    form = ProductForm::forward;
+  }
   const std::array at{log2_of(rows), log2_of(in), log2_of(out)};
   const ProductRates rates(machine, type, form), densest(machine, Arithmetic::bf16, form);
   if (type == Arithmetic::bf16 || densest.size() <= rates.size()) return rates.at(at);
@@ -241,7 +251,8 @@ Machine machine_from(const Record& record, const std::string& where) {
   };
   const auto type_of = [&](const Record& from) {
     const std::string word = text(from, "type");
-    for (const Arithmetic type : {Arithmetic::f32, Arithmetic::tf32, Arithmetic::f16, Arithmetic::bf16}) {
+    using enum Arithmetic;
+    for (const Arithmetic type : {f32, tf32, f16, bf16, fp8}) {
       if (word == name_of(type)) return type;
     }
     throw refuse(fmt::format("unknown type \"{}\"", printable(word)));
@@ -273,9 +284,10 @@ Machine machine_from(const Record& record, const std::string& where) {
     if (known == kForms.end()) throw refuse(fmt::format("unknown product \"{}\"", printable(form)));
     m.products.push_back({type_of(p), *known, size(p, "rows"), size(p, "in"), size(p, "out"), rate(p, "flops_per_s")});
   }
-  // Every type that has a product has all forms.
+  // Every type that has a product has all forms, except that fp8 needs only `forward`.
   for (const Machine::Product& one : m.products) {
     for (const ProductForm form : kForms) {
+      if (one.type == Arithmetic::fp8 && form != ProductForm::forward) continue;
       const auto is_same = [&](const Machine::Product& p) { return p.type == one.type && p.form == form; };
       if (std::ranges::none_of(m.products, is_same)) {
         throw refuse(fmt::format("no product \"{}\" of type \"{}\"", name_of(form), name_of(one.type)));

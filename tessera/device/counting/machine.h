@@ -17,8 +17,9 @@ namespace tessera {
 enum class ProductForm { forward, backward_input, backward_weight };
 const char* name_of(ProductForm form);
 
-// The arithmetic of a product. f16 and bf16 take the same time up to the power that they need.
-enum class Arithmetic { f32, tf32, f16, bf16 };
+// The arithmetic of a product. f16 and bf16 take the same time up to the power that they need. Products in fp8 sum over
+// the columns of both factors, whatever their form, and are measured as `forward`.
+enum class Arithmetic { f32, tf32, f16, bf16, fp8 };
 const char* name_of(Arithmetic type);
 // Of views of a type. f64 is only for checks of gradients, and counts as f32.
 Arithmetic arithmetic_of(DType dtype, bool tf32);

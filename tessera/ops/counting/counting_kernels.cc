@@ -42,6 +42,13 @@ class CountingKernels final : public Kernels {
   void gated_backward(const GatedBackward& call) override {
     times_.arrays("gated_backward", {call.d_h, call.gate_up, call.d_gate_up, call.h});
   }
+  void gated_forward8(const GatedForward8& call) override {
+    times_.arrays("gated_forward8", {call.gate_up, call.h.values, call.rounded.values});
+  }
+  void gated_backward8(const GatedBackward8& call) override {
+    times_.arrays("gated_backward8", {call.d_h, call.gate_up.values, call.d_gate_up_rows.values,
+                                      call.d_gate_up_columns.values, call.h_columns.values});
+  }
   void linear_forward(const LinearForward& call) override {
     const View x = call.x8 ? call.x8.values : call.x, weight = call.weight8 ? call.weight8.values : call.weight;
     count_linear(x, weight);
@@ -53,7 +60,7 @@ class CountingKernels final : public Kernels {
   void linear_backward_input(const LinearBackwardInput& call) override {
     const View d_y = call.d_y8 ? call.d_y8.values : call.d_y;
     flops_ += linear_flops(d_y.shape[0], call.d_x.shape[1], d_y.shape[1]);
-    times_.product(ProductForm::backward_input, call.d_x, d_y.shape[1]);
+    times_.product(ProductForm::backward_input, {call.d_x.data, d_y.dtype, call.d_x.shape}, d_y.shape[1]);
     // The derivative of an activation has a kernel of its own.
     if (call.preactivation) times_.arrays("activation_backward", {call.d_x, call.preactivation, call.d_x, call.x});
   }
@@ -107,7 +114,7 @@ class CountingKernels final : public Kernels {
     return counted.kind == DeviceKind::cuda ? kCudaWorkspaceBytes : counted.num_threads * kCpuScratchBytesPerThread;
   }
   void norm_forward(const char* name, const NormForward& call) {
-    times_.arrays(name, {call.x, call.y}, call.bias ? 1.35 : 1.1);
+    times_.arrays(name, {call.x, call.y, call.y8.values}, call.bias ? 1.35 : 1.1);
   }
   void norm_backward(const char* name, const NormBackward& call) {
     times_.arrays(name, {call.d_y, call.x, call.residual, call.d_x, call.y}, call.d_bias ? 1.35 : 1.1);

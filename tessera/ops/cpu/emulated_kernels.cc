@@ -12,8 +12,8 @@ bool is_16_bit(View view) {
   return view && (view.dtype == DType::bf16 || view.dtype == DType::f16);
 }
 
-int64_t wide_bytes(View view) {
-  return round_up(view.num_elems() * static_cast<int64_t>(sizeof(float)), Device::kAlignment);
+int64_t wide_bytes(const Shape& shape) {
+  return round_up(shape.num_elems() * static_cast<int64_t>(sizeof(float)), Device::kAlignment);
 }
 
 class EmulatedKernels final : public Kernels {
@@ -32,7 +32,6 @@ class EmulatedKernels final : public Kernels {
   void convert(View from, View to) override { wide_->convert(from, to); }
   void join(View narrow, View rest, View x) override { wide_->join(narrow, rest, x); }
   void dequantize(View groups, View values) override { wide_->dequantize(groups, values); }
-  void quantize(const Quantize& call) override { wide_->quantize(call); }
   void dequantize8(const Float8Matrix& from, bool transposed, View x) override {
     wide_->dequantize8(from, transposed, x);
   }
@@ -70,7 +69,9 @@ class EmulatedKernels final : public Kernels {
 
   void layer_norm_forward(const NormForward& call) override {
     NormForward wide = call;
-    const Widened views(*this, {&wide.x, &wide.weight, &wide.bias}, {&wide.y});
+    wide.y8 = {};
+    const Widened views(*this, {&wide.x, &wide.weight, &wide.bias}, {&wide.y}, {}, {},
+                        {{&wide.y, call.x, call.y8, {}}});
     wide_->layer_norm_forward(wide);
     views.round();
   }
@@ -84,7 +85,8 @@ class EmulatedKernels final : public Kernels {
 
   void rms_norm_forward(const NormForward& call) override {
     NormForward wide = call;
-    const Widened views(*this, {&wide.x, &wide.weight}, {&wide.y});
+    wide.y8 = {};
+    const Widened views(*this, {&wide.x, &wide.weight}, {&wide.y}, {}, {}, {{&wide.y, call.x, call.y8, {}}});
     wide_->rms_norm_forward(wide);
     views.round();
   }
@@ -123,6 +125,34 @@ class EmulatedKernels final : public Kernels {
     GatedBackward wide = call;
     const Widened views(*this, {&wide.d_h, &wide.gate_up}, {&wide.d_gate_up, &wide.h});
     wide_->gated_backward(wide);
+    views.round();
+  }
+
+  void quantize(const Quantize& call) override {
+    if (!call.norm.weight) return wide_->quantize(call);
+    AppliedNorm norm = call.norm;
+    View x = call.x, y;
+    const Widened views(*this, {&x, &norm.weight, &norm.bias}, {}, {}, {}, {{&y, call.x, call.rows, call.columns}});
+    const NormForward again{.x = x, .weight = norm.weight, .bias = norm.bias, .epsilon = norm.epsilon, .y = y};
+    norm.bias ? wide_->layer_norm_forward(again) : wide_->rms_norm_forward(again);
+    views.round();
+  }
+  void gated_forward8(const GatedForward8& call) override {
+    if (call.rounded) wide_->quantize({.x = call.gate_up, .rows = call.rounded});
+    View gate_up = call.gate_up, h;
+    const View like{nullptr, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2}};
+    const Widened views(*this, {&gate_up}, {}, {}, {}, {{&h, like, call.h, {}}});
+    wide_->gated_forward(gate_up, call.activation, h);
+    views.round();
+  }
+  void gated_backward8(const GatedBackward8& call) override {
+    const View like{nullptr, call.d_h.dtype, call.gate_up.values.shape};
+    View d_h = call.d_h, gate_up, d_gate_up, h;
+    const Widened views(
+        *this, {&d_h}, {}, {}, {{call.gate_up, Form::as_is, &gate_up}},
+        {{&d_gate_up, like, call.d_gate_up_rows, call.d_gate_up_columns}, {&h, call.d_h, {}, call.h_columns}});
+    wide_->gated_backward(
+        {.d_h = d_h, .gate_up = gate_up, .activation = call.activation, .d_gate_up = d_gate_up, .h = h});
     views.round();
   }
 
@@ -227,26 +257,44 @@ class EmulatedKernels final : public Kernels {
     }
   };
 
+  // A result with the shape of `like`, which the call writes as the new f32 view `to`, unless both matrices are empty.
+  // It is rounded to the type of `like`, and then to 8 bits.
+  struct Rounded {
+    View* to;
+    View like;
+    Float8Matrix rows, columns;
+
+    explicit operator bool() const { return rows || columns; }
+  };
+
   // Replaces a call's 16-bit views by f32 views in scratch. The call reads `inputs`, writes `results`, and both reads
   // and writes `updated`. Copies the contents of `inputs` and `updated` into their f32 views. The f32 views of
   // `results` are not initialized. The next call uses the same scratch.
   class Widened {
    public:
     Widened(EmulatedKernels& kernels, Views inputs, Views results = {}, Views updated = {},
-            std::initializer_list<Expanded> expanded = {})
+            std::initializer_list<Expanded> expanded = {}, std::initializer_list<Rounded> rounded = {})
         : wide_(*kernels.wide_) {
       int64_t bytes = 0;
-      for (const Expanded& one : expanded) bytes += one.from ? wide_bytes(one.from.values) : 0;
+      for (const Rounded& one : rounded) bytes += one ? 2 * wide_bytes(one.like.shape) : 0;
+      for (const Expanded& one : expanded) bytes += one.from ? wide_bytes(one.from.values.shape) : 0;
       for (const Views& views : {inputs, results, updated}) {
-        for (const View* view : views) bytes += is_16_bit(*view) ? wide_bytes(*view) : 0;
+        for (const View* view : views) bytes += is_16_bit(*view) ? wide_bytes(view->shape) : 0;
       }
       kernels.reserve_scratch(bytes);
       next_ = kernels.scratch_.data();
       for (const Expanded& one : expanded) {
         if (!one.from) continue;
         *one.to = {next_, DType::f32, one.shape()};
-        next_ += wide_bytes(one.from.values);
+        next_ += wide_bytes(one.from.values.shape);
         wide_.dequantize8(one.from, one.form == Form::transposed, *one.to);
+      }
+      for (const Rounded& one : rounded) {
+        if (!one) continue;
+        TESSERA_ASSERT(num_rounded_ < rounded_.size());
+        *one.to = {next_, DType::f32, one.like.shape};
+        rounded_[num_rounded_++] = {one, *one.to, {next_ + wide_bytes(one.like.shape), one.like.dtype, one.like.shape}};
+        next_ += 2 * wide_bytes(one.like.shape);
       }
       for (View* view : inputs) replace(view, true, false);
       for (View* view : results) replace(view, false, true);
@@ -256,18 +304,27 @@ class EmulatedKernels final : public Kernels {
     // Rounds the results and the updated arrays into their 16-bit views.
     void round() const {
       for (size_t i = 0; i < num_results_; ++i) wide_.convert(results_[i].wide, results_[i].rounded);
+      for (size_t i = 0; i < num_rounded_; ++i) {
+        const auto& [what, wide, narrow] = rounded_[i];
+        wide_.convert(wide, narrow);
+        wide_.quantize({.x = narrow, .rows = what.rows, .columns = what.columns});
+      }
     }
 
    private:
     struct Result {
       View wide, rounded;
     };
+    struct RoundedResult {
+      Rounded what;
+      View wide, narrow;
+    };
 
     void replace(View* view, bool is_read, bool is_written) {
       if (!is_16_bit(*view)) return;
       const View narrow = *view;
       *view = {next_, DType::f32, narrow.shape};
-      next_ += wide_bytes(narrow);
+      next_ += wide_bytes(narrow.shape);
       if (is_read) wide_.convert(narrow, *view);
       if (!is_written) return;
       TESSERA_ASSERT(num_results_ < results_.size());
@@ -277,7 +334,8 @@ class EmulatedKernels final : public Kernels {
     Kernels& wide_;
     std::byte* next_;
     std::array<Result, 4> results_;
-    size_t num_results_ = 0;
+    std::array<RoundedResult, 2> rounded_;
+    size_t num_results_ = 0, num_rounded_ = 0;
   };
 
   Device& device_;

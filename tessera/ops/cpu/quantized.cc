@@ -16,15 +16,37 @@ uint8_t* codes(View values) {
   return reinterpret_cast<uint8_t*>(values.data);
 }
 
-// Rounds the values from[i · stride] of a block to to[i], for i < count. Returns the scale.
-float quantize_block(const float* from, int64_t stride, int64_t count, Float8ScaleKind kind, uint8_t* to) {
+// The bits of the largest magnitude of from[i · stride], i < count.
+uint32_t largest_bits(const float* from, int64_t stride, int64_t count) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
     largest = std::max(largest, std::bit_cast<uint32_t>(from[i * stride]) & 0x7fffffffu);
   }
-  const auto [scale, inverse] = float8_scale(largest, kind);
-  for (int64_t i = 0; i < count; ++i) to[i] = f32_to_e4m3(from[i * stride] * inverse);
-  return scale;
+  return largest;
+}
+
+// Rounds a square of the matrix `to`, the one at (row_block, column_block): R rows of K values. Value (r, k) is
+// from[r · row_stride + k · stride].
+void quantize_tile(const float* from, int64_t R, int64_t row_stride, int64_t K, int64_t stride, Float8ScaleKind kind,
+                   const Float8Matrix& to, int64_t row_block, int64_t column_block) {
+  const int64_t pitch = to.values.shape[1], scale_pitch = to.scales.shape[1];
+  uint8_t* const first = reinterpret_cast<uint8_t*>(to.values.data) + (row_block * pitch + column_block) * kFloat8Block;
+  float* const scales = to.scales.as<float>();
+  Float8Scale scale;
+  if (to.squares) {
+    uint32_t largest = 0;
+    for (int64_t r = 0; r < R; ++r) largest = std::max(largest, largest_bits(from + r * row_stride, stride, K));
+    scale = float8_scale(largest, kind);
+    scales[row_block * scale_pitch + column_block] = scale.scale;
+  }
+  for (int64_t r = 0; r < R; ++r) {
+    const float* const row = from + r * row_stride;
+    if (!to.squares) {
+      scale = float8_scale(largest_bits(row, stride, K), kind);
+      scales[column_block * scale_pitch + row_block * kFloat8Block + r] = scale.scale;
+    }
+    for (int64_t k = 0; k < K; ++k) first[r * pitch + k] = f32_to_e4m3(row[k * stride] * scale.inverse);
+  }
 }
 
 }  // namespace
@@ -50,11 +72,12 @@ void CpuKernels::dequantize(View groups, View values) {
 }
 
 void CpuKernels::quantize(const Quantize& call) {
+  TESSERA_ASSERT(!call.norm.weight);  // EmulatedKernels computes it
   const View x = call.x;
   const int64_t R = x.shape[0], K = x.shape[1], padded = float8_terms(R);
   const auto check = [](const Float8Matrix& to, int64_t rows, int64_t columns) {
-    TESSERA_ASSERT(!to || (to.values.shape == (Shape{rows, columns}) &&
-                           to.scales.shape == (Shape{ceil_divide(columns, kFloat8Block), rows})));
+    TESSERA_ASSERT(!to || (to.values.dtype == DType::e4m3 && to.values.shape == (Shape{rows, columns}) &&
+                           to.scales.shape == float8_scales(rows, columns, to.squares)));
   };
   check(call.rows, R, K);
   check(call.columns, K, padded);
@@ -67,19 +90,21 @@ void CpuKernels::quantize(const Quantize& call) {
     const int64_t num_rows = std::min(kFloat8Block, R - first), num_columns = std::min(kFloat8Block, K - k);
     float* const values = team_.scratch<float>(thread);
     for (int64_t row = 0; row < num_rows; ++row) {
-      float* const to = values + row * kFloat8Block;
-      tessera::convert(x.data + ((first + row) * K + k) * elem_bytes, x.dtype, to, DType::f32,
+      tessera::convert(x.data + ((first + row) * K + k) * elem_bytes, x.dtype, values + row * kFloat8Block, DType::f32,
                        static_cast<size_t>(num_columns));
-      if (!call.rows) continue;
-      call.rows.scales.as<float>()[k / kFloat8Block * R + first + row] = quantize_block(
-          to, 1, num_columns, Float8ScaleKind::quotient, codes(call.rows.values) + (first + row) * K + k);
+    }
+    const int64_t row_block = first / kFloat8Block, column_block = k / kFloat8Block;
+    if (call.rows) {
+      quantize_tile(values, num_rows, kFloat8Block, num_columns, 1, Float8ScaleKind::quotient, call.rows, row_block,
+                    column_block);
     }
     if (!call.columns) return;
-    for (int64_t column = 0; column < num_columns; ++column) {
-      uint8_t* const to = codes(call.columns.values) + (k + column) * padded + first;
-      call.columns.scales.as<float>()[first / kFloat8Block * K + k + column] =
-          quantize_block(values + column, kFloat8Block, num_rows, Float8ScaleKind::power_of_two, to);
-      if (first + num_rows == R) std::fill(to + num_rows, to + num_rows + (padded - R), uint8_t{0});
+    quantize_tile(values, num_columns, 1, num_rows, kFloat8Block, Float8ScaleKind::power_of_two, call.columns,
+                  column_block, row_block);
+    if (first + num_rows < R) return;
+    for (int64_t column = k; column < k + num_columns; ++column) {
+      std::fill(codes(call.columns.values) + column * padded + R, codes(call.columns.values) + (column + 1) * padded,
+                uint8_t{0});
     }
   });
 }
@@ -94,7 +119,12 @@ void CpuKernels::dequantize8(const Float8Matrix& from, bool transposed, View x) 
     for (size_t i = 0; i < all.size(); ++i) all[i] = e4m3_to_f32(static_cast<uint8_t>(i));
     return all;
   }();
-  const auto at = [&](int64_t r, int64_t k) { return numbers[values[r * K + k]] * scales[k / kFloat8Block * R + r]; };
+  const int64_t scale_pitch = from.scales.shape[1];
+  const auto at = [&](int64_t r, int64_t k) {
+    const float scale = from.squares ? scales[r / kFloat8Block * scale_pitch + k / kFloat8Block]
+                                     : scales[k / kFloat8Block * scale_pitch + r];
+    return numbers[values[r * K + k]] * scale;
+  };
   team_.for_ranges(x.shape[0], 16, [&](int64_t, int64_t begin, int64_t end) {
     const int64_t columns = x.shape[1];
     for (int64_t row = begin; row < end; ++row) {

@@ -1,5 +1,7 @@
 // Operations on complete arrays: element-wise operations, sums over all elements, and random numbers. Memory bandwidth
 // limits the element-wise operations.
+#include <cuda_fp8.h>
+
 #include <algorithm>
 
 #include "tessera/ops/cuda/arrays.h"
@@ -146,7 +148,7 @@ __global__ void count_finite_nonzero_kernel(const T* __restrict__ x, int64_t cou
   unsigned long long mine = 0;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride) {
-    const Acc<T> value = to_acc(x[i]);
+    const auto value = static_cast<Acc<T>>(x[i]);
     mine += value != 0 && isfinite(value);
   }
   atomicAdd(sum, mine);
@@ -320,10 +322,11 @@ uint64_t hash_of(const Context& context, View x, unsigned long long* sum) {
 
 int64_t count_finite_nonzero(const Context& context, View x, unsigned long long* sum) {
   return static_cast<int64_t>(sum_of(context, sum, "count_finite_nonzero_kernel", [&] {
-    with_float_type(x.dtype, [&](auto zero) {
-      using T = decltype(zero);
-      count_finite_nonzero_kernel<T><<<kSumBlocks, kThreads, 0, context.stream>>>(data_of<T>(x), x.num_elems(), sum);
-    });
+    const auto count = [&](const auto* data) {
+      count_finite_nonzero_kernel<<<kSumBlocks, kThreads, 0, context.stream>>>(data, x.num_elems(), sum);
+    };
+    if (x.dtype == DType::e4m3) return count(reinterpret_cast<const __nv_fp8_e4m3*>(x.data));
+    with_float_type(x.dtype, [&](auto zero) { count(data_of<decltype(zero)>(x)); });
   }));
 }
 

@@ -1,5 +1,7 @@
 #include "tessera/ops/cuda/cuda_kernels.h"
 
+#include <fmt/format.h>
+
 namespace tessera {
 namespace cuda {
 namespace {
@@ -25,6 +27,20 @@ CudaKernels::CudaKernels(Device& device, bool allow_tf32, int code_major)
                .has_wgmma = code_major == 9 && attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
                             attribute(cudaDevAttrComputeCapabilityMinor) == 0},
       products_(context_, workspace_.data() + kScratchBytes, allow_tf32) {}
+
+std::string CudaKernels::refusal_of_float8() const {
+  const int major = attribute(cudaDevAttrComputeCapabilityMajor), minor = attribute(cudaDevAttrComputeCapabilityMinor);
+  if (major != 9 || minor != 0) {
+    return fmt::format(
+        "fp8 needs a GPU with compute capability 9.0 (H100, H200, GH200), whose cuBLASLt has products with a scale for "
+        "128 values. This GPU has {}.{}",
+        major, minor);
+  }
+  constexpr size_t kFirstVersion = 120900;
+  if (CUBLAS_VERSION < kFirstVersion) return "fp8 needs cuBLASLt 12.9, but the program was compiled for an older one";
+  if (cublas_lt().version() >= kFirstVersion) return "";
+  return fmt::format("fp8 needs cuBLASLt 12.9 or newer, but this machine has {}", cublas_lt_description());
+}
 
 }  // namespace cuda
 

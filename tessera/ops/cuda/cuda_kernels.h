@@ -40,6 +40,8 @@ class CudaKernels final : public Kernels {
 
   void gated_forward(View gate_up, Activation activation, View h) override;
   void gated_backward(const GatedBackward& call) override;
+  void gated_forward8(const GatedForward8& call) override;
+  void gated_backward8(const GatedBackward8& call) override;
 
   void linear_forward(const LinearForward& call) override;
   void linear_backward_input(const LinearBackwardInput& call) override;
@@ -49,6 +51,7 @@ class CudaKernels final : public Kernels {
   void dequantize(View groups, View values) override;
   void quantize(const Quantize& call) override;
   void dequantize8(const Float8Matrix& from, bool transposed, View x) override;
+  std::string refusal_of_float8() const override;
   void join_factors(std::span<const FactorPlace> factors, View joined) override;
   void split_factors(View joined, std::span<const FactorPlace> factors, bool fresh) override;
   void dropout_backward(View d_y, const Dropout& dropout, View d_x) override;

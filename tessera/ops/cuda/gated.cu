@@ -1,33 +1,12 @@
 // Gated feed-forward layers: h = activation(gate) ∘ up. A row of the input gate_up holds gate, followed by up.
-#include "tessera/ops/cuda/activation.cuh"
 #include "tessera/ops/cuda/cuda_kernels.h"
+#include "tessera/ops/cuda/gate.cuh"
 #include "tessera/ops/cuda/types.cuh"
 
 namespace tessera::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-// The activation of one element x: `value` is activation(x), and `slope` is the derivative of the activation at x.
-template <typename A>
-struct Gate {
-  A value, slope;
-};
-// With kFast, uses the fast exponential and division of the hardware, like gelu_sigmoid().
-template <Activation kActivation, bool kFast, typename A>
-__device__ inline Gate<A> gate_of(A x) {
-  if constexpr (kActivation == Activation::silu) {
-    A s;
-    if constexpr (kFast) {
-      s = __fdividef(1.0f, 1.0f + __expf(-x));
-    } else {
-      s = A(1) / (A(1) + exp(-x));
-    }
-    return {x * s, s * (A(1) + x * (A(1) - s))};
-  } else {
-    return {x * gelu_sigmoid<kFast>(x), activation_gradient<kFast>(kActivation, A(1), x)};
-  }
-}
 
 // In both kernels, a thread handles a pack of N neighbouring elements of h, and the same elements of gate and of up. A
 // row of h has `packs_of_row` packs, and a row of gate_up has twice as many. In the backward kernel, outputs may be the
@@ -64,14 +43,6 @@ __global__ void __launch_bounds__(kThreads)
   store_pack(d_gate_up + at, Pack<T, N>::of(d_gates));
   store_pack(d_gate_up + at + up, Pack<T, N>::of(d_ups));
   if (h) store_pack(h + pack * N, Pack<T, N>::of(values));
-}
-
-// Calls body with the activation as a compile-time constant.
-template <typename Body>
-void with_gate(Activation activation, Body&& body) {
-  TESSERA_ASSERT(activation == Activation::silu || activation == Activation::gelu_tanh);
-  if (activation == Activation::silu) return body(std::integral_constant<Activation, Activation::silu>());
-  body(std::integral_constant<Activation, Activation::gelu_tanh>());
 }
 
 }  // namespace

@@ -11,6 +11,8 @@ View rows_or_empty(View view, int64_t begin, int64_t end) {
   return view ? view.rows(begin, end) : View{};
 }
 
+constexpr int64_t kRowsOfPiece = 16;  // the number of rows of a piece is a multiple, for the alignment of 8-bit factors
+
 // Computes `product`, and then calls finish(raw, begin, end). `raw` holds the rows [begin, end) of the product. Usually
 // `finish` is called once, for all rows, and `raw` is product.result. The exception: `residual` is the same view as
 // product.result. The product must then not overwrite this view, because `finish` still reads the residual. Therefore
@@ -24,16 +26,25 @@ void product_then(const Context& context, Products& products, Product product, V
     finish(result, 0, num_rows);
     return;
   }
-  TESSERA_ASSERT(!product.left_scales);  // the scales of some rows are no array
-  const int64_t row_bytes = result.shape[1] * static_cast<int64_t>(size_of(result.dtype));
-  const int64_t piece = kScratchBytes / row_bytes;
-  TESSERA_ASSERT(piece > 0);
-  const View left = product.left, added = product.added;
+  // The scales of some rows are no array, so they are copied to the scratch, too.
+  const View left = product.left, added = product.added, scales = product.left_scales;
+  const int64_t row_bytes = result.shape[1] * static_cast<int64_t>(size_of(result.dtype)),
+                bytes_of_scales = scales ? scales.shape[0] * static_cast<int64_t>(sizeof(float)) : 0;
+  const int64_t piece = kScratchBytes / (row_bytes + bytes_of_scales) / kRowsOfPiece * kRowsOfPiece;
+  TESSERA_ASSERT(piece > 0 && !product.left_squares);
   for (int64_t begin = 0; begin < num_rows; begin += piece) {
     const int64_t end = std::min(num_rows, begin + piece);
     product.left = left.rows(begin, end);
     product.added = rows_or_empty(added, begin, end);
     product.result = {context.scratch, result.dtype, {end - begin, result.shape[1]}};
+    if (scales) {
+      product.left_scales = {context.scratch + piece * row_bytes, DType::f32, {scales.shape[0], end - begin}};
+      const auto width = static_cast<size_t>(end - begin) * sizeof(float);
+      check(cudaMemcpy2DAsync(product.left_scales.data, width, scales.as<float>() + begin,
+                              static_cast<size_t>(num_rows) * sizeof(float), width,
+                              static_cast<size_t>(scales.shape[0]), cudaMemcpyDeviceToDevice, context.stream),
+            "cudaMemcpy2DAsync");
+    }
     products.run(product);
     finish(product.result, begin, end);
   }
@@ -83,7 +94,9 @@ void CudaKernels::linear_forward(const LinearForward& call) {
                   .right = weight,
                   .result = y,
                   .left_scales = call.x8.scales,
-                  .right_scales = call.weight8.scales};
+                  .right_scales = call.weight8.scales,
+                  .left_squares = call.x8.squares,
+                  .right_squares = call.weight8.squares};
   if (fuse_forward(product, call) && products_.can(product)) return products_.run(product);
   product = {.kind = ProductKind::forward,
              .left = x,
@@ -91,6 +104,8 @@ void CudaKernels::linear_forward(const LinearForward& call) {
              .result = preactivation ? preactivation : y,
              .left_scales = call.x8.scales,
              .right_scales = call.weight8.scales,
+             .left_squares = call.x8.squares,
+             .right_squares = call.weight8.squares,
              .added = call.added,
              .fused = Fused::bias,
              .bias = bias};
@@ -125,7 +140,9 @@ void CudaKernels::linear_backward_input(const LinearBackwardInput& call) {
                   .right = weight,
                   .result = d_x,
                   .left_scales = call.d_y8.scales,
-                  .right_scales = call.weight8.scales};
+                  .right_scales = call.weight8.scales,
+                  .left_squares = call.d_y8.squares,
+                  .right_squares = call.weight8.squares};
   const bool one_sum = !call.added || !epilogue.residual;
   if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::none && !call.x && one_sum) {
     product.added = call.added ? call.added : epilogue.residual;
@@ -168,6 +185,8 @@ void CudaKernels::linear_backward_weight8(const Float8Matrix& d_y, const Float8M
                  .result = d_weight,
                  .left_scales = d_y.scales,
                  .right_scales = x.scales,
+                 .left_squares = d_y.squares,
+                 .right_squares = x.squares,
                  .added = fresh ? View{} : d_weight});
 }
 

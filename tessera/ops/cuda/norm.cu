@@ -4,64 +4,11 @@
 
 #include "tessera/ops/cuda/column_sums.h"
 #include "tessera/ops/cuda/cuda_kernels.h"
+#include "tessera/ops/cuda/float8.cuh"
 #include "tessera/ops/cuda/norm_rows.cuh"
 
 namespace tessera::cuda {
 namespace {
-
-// LayerRow and RmsRow contain the statistics of a row and the formulas of their norm. In these formulas, C is the
-// number of channels, x̂ is the normalized row, and g = d_y∘weight. The forward pass stores `kStats` statistics for each
-// row, and the backward pass reads them. d_x needs `kSums` sums over the row. add() adds the terms of one channel to
-// these sums and to d_weight. d_x() takes the sums divided by C (`means`). A norm has `kParameters` parameters per
-// channel.
-
-// x̂ = (x − mean)·rstd;   y = x̂∘weight + bias;   d_x = rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C)
-template <typename A>
-struct LayerRow {
-  static constexpr bool kIsCentred = true;
-  static constexpr int kStats = 2, kSums = 2, kParameters = 2;
-  A mean = 0, rstd = 0;
-
-  __device__ static LayerRow load(const A* stats, int64_t row) {
-    return {stats[row * kStats], stats[row * kStats + 1]};
-  }
-  __device__ void store(A* stats, int64_t row) const {
-    stats[row * kStats] = mean;
-    stats[row * kStats + 1] = rstd;
-  }
-  __device__ A y(A x, A weight, A bias) const { return (x - mean) * rstd * weight + bias; }
-  __device__ void add(A d_y, A x, A weight, A (&sums)[2], A& d_weight) const {
-    const A normal = (x - mean) * rstd, g = d_y * weight;
-    sums[0] += g;
-    sums[1] += g * normal;
-    d_weight += d_y * normal;
-  }
-  __device__ A d_x(A d_y, A x, A weight, const A (&means)[2]) const {
-    const A normal = (x - mean) * rstd;
-    return rstd * (d_y * weight - means[0] - normal * means[1]);
-  }
-};
-
-// x̂ = x·rstd;   y = x̂∘weight;   d_x = rstd·(g − x̂·Σ(g∘x̂)/C)
-template <typename A>
-struct RmsRow {
-  static constexpr bool kIsCentred = false;
-  static constexpr int kStats = 1, kSums = 1, kParameters = 1;
-  A rstd = 0;
-
-  __device__ static RmsRow load(const A* stats, int64_t row) { return {stats[row * kStats]}; }
-  __device__ void store(A* stats, int64_t row) const { stats[row * kStats] = rstd; }
-  __device__ A y(A x, A weight, A) const { return x * rstd * weight; }
-  __device__ void add(A d_y, A x, A weight, A (&sums)[1], A& d_weight) const {
-    const A product = d_y * (x * rstd);
-    sums[0] += product * weight;
-    d_weight += product;
-  }
-  __device__ A d_x(A d_y, A x, A weight, const A (&means)[1]) const {
-    const A normal = x * rstd;
-    return rstd * (d_y * weight - normal * means[0]);
-  }
-};
 
 // Computes the statistics of each row, and y. LayerRow needs the mean Σx / C, and then the variance Σ(x − mean)² / C.
 // RmsRow needs only Σx² / C. The variance takes a second pass over the registers, because a formula with one pass
@@ -70,7 +17,7 @@ struct RmsRow {
 template <template <typename> class Row, typename T, int N, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     norm_forward_kernel(const T* x, const T* __restrict__ weight, const T* __restrict__ bias, Acc<T> epsilon, T* y,
-                        Acc<T>* __restrict__ stats, int64_t num_rows, int channels) {
+                        Float8Target y8, Acc<T>* __restrict__ stats, int64_t num_rows, int channels) {
   using A = Acc<T>;
   constexpr bool kEarly = kThreads <= kSmallBlock;
   __shared__ A shared[2][kMaxWarps];
@@ -107,13 +54,23 @@ __global__ void __launch_bounds__(kThreads)
     }
   });
   found.rstd = A(1) / sqrt(block_reduce(squares, Sum(), shared[1], warps) / static_cast<A>(channels) + epsilon);
-  for_packs<N, kForwardPacks>(channels, [&](int v, int c) {
+  const auto output = [&](int v, int c) {
     if constexpr (!kEarly) load_parameters(v, c);
     A values[N];
 #pragma unroll
     for (int j = 0; j < N; ++j) values[j] = found.y(packs[v][j], weights[v][j], biases[v][j]);
-    store_pack(y + row * channels + c, Pack<T, N>::of(values));
-  });
+    return Pack<T, N>::of(values);
+  };
+  if (!y8.values) {
+    for_packs<N, kForwardPacks>(channels, [&](int v, int c) { store_pack(y + row * channels + c, output(v, c)); });
+  } else if constexpr (std::is_same_v<T, Bf16> && N == kFloat8Pack) {
+#pragma unroll
+    for (int v = 0; v < kForwardPacks; ++v) {  // threads without a pack take part, too
+      const int c = (v * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * N;
+      const bool inside = c < channels;
+      round_in_row(inside ? output(v, c) : Pack<T, N>{}, inside, row, c, y8);
+    }
+  }
   if (stats && threadIdx.x == 0) found.store(stats, row);
 }
 
@@ -236,20 +193,22 @@ __global__ void __launch_bounds__(kThreads)
 template <template <typename> class Row>
 void norm_forward(const Context& context, const Kernels::NormForward& call) {
   const int64_t num_rows = call.x.shape[0], channels = call.x.shape[1];
-  TESSERA_ASSERT(call.y.shape == call.x.shape && call.weight.num_elems() == channels);
+  TESSERA_ASSERT(!call.y8.squares && (call.y8 || call.y.shape == call.x.shape) && call.weight.num_elems() == channels);
   TESSERA_ASSERT(Row<float>::kParameters == 1 || call.bias.num_elems() == channels);
   TESSERA_ASSERT(!call.stats || call.stats.shape == (Shape{num_rows, Row<float>::kStats}));
   if (num_rows == 0) return;
   with_float_type(call.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     with_pack<T>(channels, {call.x, call.weight, call.bias, call.y}, [&](auto n) {
+      TESSERA_ASSERT(!call.y8 || (std::is_same_v<T, Bf16> && n == kFloat8Pack));
       const NormRows rows = forward_rows(channels, n);
       auto* const kernel = rows.warps * rows.rows * kWarp <= kSmallBlock
                                ? norm_forward_kernel<Row, T, n, kSmallBlock>
                                : norm_forward_kernel<Row, T, n, kMaxWarps * kWarp>;
       kernel<<<blocks_for(num_rows, rows.rows), rows.block(), 0, context.stream>>>(
           data_of<T>(call.x), data_of<T>(call.weight), data_of<T>(call.bias), static_cast<Acc<T>>(call.epsilon),
-          data_of<T>(call.y), data_of<Acc<T>>(call.stats), num_rows, static_cast<int>(channels));
+          data_of<T>(call.y), target_of(call.y8, num_rows, channels), data_of<Acc<T>>(call.stats), num_rows,
+          static_cast<int>(channels));
     });
   });
   check_launch("norm_forward_kernel");

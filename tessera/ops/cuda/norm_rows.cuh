@@ -50,4 +50,58 @@ __device__ inline void for_packs(int channels, const Body& body) {
   }
 }
 
+// LayerRow and RmsRow contain the statistics of a row and the formulas of their norm. In these formulas, C is the
+// number of channels, x̂ is the normalized row, and g = d_y∘weight. The forward pass stores `kStats` statistics for each
+// row, and the backward pass reads them. d_x needs `kSums` sums over the row. add() adds the terms of one channel to
+// these sums and to d_weight. d_x() takes the sums divided by C (`means`). A norm has `kParameters` parameters per
+// channel.
+
+// x̂ = (x − mean)·rstd;   y = x̂∘weight + bias;   d_x = rstd·(g − Σg/C − x̂·Σ(g∘x̂)/C)
+template <typename A>
+struct LayerRow {
+  static constexpr bool kIsCentred = true;
+  static constexpr int kStats = 2, kSums = 2, kParameters = 2;
+  A mean = 0, rstd = 0;
+
+  __device__ static LayerRow load(const A* stats, int64_t row) {
+    return {stats[row * kStats], stats[row * kStats + 1]};
+  }
+  __device__ void store(A* stats, int64_t row) const {
+    stats[row * kStats] = mean;
+    stats[row * kStats + 1] = rstd;
+  }
+  __device__ A y(A x, A weight, A bias) const { return (x - mean) * rstd * weight + bias; }
+  __device__ void add(A d_y, A x, A weight, A (&sums)[2], A& d_weight) const {
+    const A normal = (x - mean) * rstd, g = d_y * weight;
+    sums[0] += g;
+    sums[1] += g * normal;
+    d_weight += d_y * normal;
+  }
+  __device__ A d_x(A d_y, A x, A weight, const A (&means)[2]) const {
+    const A normal = (x - mean) * rstd;
+    return rstd * (d_y * weight - means[0] - normal * means[1]);
+  }
+};
+
+// x̂ = x·rstd;   y = x̂∘weight;   d_x = rstd·(g − x̂·Σ(g∘x̂)/C)
+template <typename A>
+struct RmsRow {
+  static constexpr bool kIsCentred = false;
+  static constexpr int kStats = 1, kSums = 1, kParameters = 1;
+  A rstd = 0;
+
+  __device__ static RmsRow load(const A* stats, int64_t row) { return {stats[row * kStats]}; }
+  __device__ void store(A* stats, int64_t row) const { stats[row * kStats] = rstd; }
+  __device__ A y(A x, A weight, A) const { return x * rstd * weight; }
+  __device__ void add(A d_y, A x, A weight, A (&sums)[1], A& d_weight) const {
+    const A product = d_y * (x * rstd);
+    sums[0] += product * weight;
+    d_weight += product;
+  }
+  __device__ A d_x(A d_y, A x, A weight, const A (&means)[1]) const {
+    const A normal = x * rstd;
+    return rstd * (d_y * weight - normal * means[0]);
+  }
+};
+
 }  // namespace tessera::cuda

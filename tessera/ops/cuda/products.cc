@@ -123,8 +123,17 @@ Products::~Products() {
 }
 
 Products::Plan* Products::plan_of(const Product& p) {
-  const Key key{static_cast<int>(p.kind), static_cast<int>(p.fused), p.left.dtype,      p.result.dtype, p.bias.dtype,
-                p.left.shape[0],          p.left.shape[1],           p.result.shape[1], alignment_of(p)};
+  const int squares = (p.left_squares ? 1 : 0) + (p.right_squares ? 2 : 0);
+  const Key key{static_cast<int>(p.kind),
+                static_cast<int>(p.fused),
+                squares,
+                p.left.dtype,
+                p.result.dtype,
+                p.bias.dtype,
+                p.left.shape[0],
+                p.left.shape[1],
+                p.result.shape[1],
+                alignment_of(p)};
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second.get();
   return plans_.emplace(key, make_plan(p)).first->second.get();
@@ -143,9 +152,14 @@ std::unique_ptr<Products::Plan> Products::make_plan(const Product& p) const {
   description.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.fused));
   if (p.left_scales) {
     TESSERA_ASSERT(p.kind == ProductKind::forward && p.right_scales);
-    const int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;  // a scale for 128 terms of a sum
-    description.set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
-    description.set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
+    TESSERA_ASSERT((p.left_squares || p.left.shape[0] % 4 == 0) && (p.right_squares || p.right.shape[0] % 4 == 0));
+#if CUBLAS_VERSION >= 120900  // otherwise CudaKernels::refusal_of_float8() has a reason
+    const auto mode = [](bool squares) {
+      return int32_t{squares ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F};
+    };
+    description.set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode(p.right_squares));
+    description.set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode(p.left_squares));
+#endif
     set_scales(description, p);
   }
   if (p.bias) {
@@ -216,8 +230,7 @@ float Products::time_ms(const Product& p, Plan& plan) {
 }
 
 bool Products::is_to_be_tuned(const Product& p, const Plan& plan) const {
-  if (!tuning_ || plan.tuned || p.left_scales || p.added.data == p.result.data || num_measured_ == kMaxMeasured)
-    return false;
+  if (!tuning_ || plan.tuned || p.added.data == p.result.data || num_measured_ == kMaxMeasured) return false;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(context_.stream, &status), "cudaStreamIsCapturing");
   return status == cudaStreamCaptureStatusNone;

@@ -35,6 +35,7 @@ struct Product {
   // The scales of e4m3 factors (Float8Matrix), or empty. Products of such factors have the kind `forward`, because
   // tensor cores read 8-bit factors only along the sum.
   View left_scales = {}, right_scales = {};
+  bool left_squares = false, right_squares = false;
   // Is added to the product. Empty, or an array with the shape and type of the result. May be the result itself.
   View added = {};
   Fused fused = Fused::nothing;
@@ -62,7 +63,6 @@ class Products {
   // In these cases a run measures nothing:
   // - The result is small, or the factors have many zeros. Two algorithms may then give equal bits although they add in
   // different orders. Later runs of the product do not measure either.
-  // - The factors have 8 bits.
   // - `added` is the result itself, so repeated runs would change the result. The run uses the algorithm of the runs
   // that overwrite the result.
   // - A CUDA graph captures the stream. A later run may measure.
@@ -76,7 +76,7 @@ class Products {
   // products together, so the head does not cause measurements in every step.
   static constexpr int kMaxMeasured = 32;
   struct Plan;
-  using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;
+  using Key = std::tuple<int, int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;
 
   Plan* plan_of(const Product& product);
   std::unique_ptr<Plan> make_plan(const Product& product) const;

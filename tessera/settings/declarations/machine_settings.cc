@@ -33,9 +33,7 @@ Setting precision() {
        {"float16", "fp16"},
        {"half", "fp16"},
        {"bfloat16", "bf16"}},
-      {{"fp8", "Use bf16. CPUs can emulate fp8: --precision bf16 --matmul-precision fp8"},
-       {"int8", too_few},
-       {"int4", too_few}});
+      {{"fp8", "Use --precision bf16 --matmul-precision fp8"}, {"int8", too_few}, {"int4", too_few}});
 }
 
 }  // namespace

@@ -62,12 +62,13 @@ std::vector<Setting> optimization_settings() {
           "8bit: two moments of 8 bits and an fp32 master weight (6 bytes together); bf16, only with --precision bf16: "
           "two bf16 moments and the bf16 weight, without a master weight (6 bytes together). AdamW then rounds all "
           "three stochastically"),
-      choice("matmul_precision", &S::matmul_precision, recorded(Resume::new_folder, kOptimization),
-             {{"as-precision", S::MatmulPrecision::as_precision}, {"fp8", S::MatmulPrecision::fp8}},
-             "The type to which training rounds the inputs, weights and gradients that the linear layers of the blocks "
-             "multiply. as-precision: the type of --precision; fp8, only with --precision bf16: 8 bits (e4m3), with a "
-             "scale for every 128 values. The head, evaluation and generation do not use fp8. GPUs do not support fp8 "
-             "yet; CPUs emulate it, for experiments"),
+      choice(
+          "matmul_precision", &S::matmul_precision, recorded(Resume::new_folder, kOptimization),
+          {{"as-precision", S::MatmulPrecision::as_precision}, {"fp8", S::MatmulPrecision::fp8}},
+          "The type to which training rounds the inputs, weights and gradients that the linear layers of the blocks "
+          "multiply. as-precision: the type of --precision; fp8, only with --precision bf16: 8 bits (e4m3), with a "
+          "scale for 128 values or for a square of them. The head, evaluation and generation do not use fp8. Needs a "
+          "GPU with compute capability 9.0 (H100, H200); CPUs emulate it, for experiments"),
       takes_scalars(parsed(
           "activation_checkpointing", &S::activation_checkpointing, kOptimization, "none|auto|block|N|PART[=N],...",
           "Activations that are not kept, but computed again in the backward pass: none, as many as the memory needs "

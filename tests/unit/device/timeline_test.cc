@@ -214,6 +214,28 @@ TEST(Machine, ATypeWithFewProductsFollowsBf16) {
   }
 }
 
+// All products in fp8 sum over the columns of both factors: those of the backward pass are forward products of other
+// sizes. A machine without measured ones has the rates of bf16.
+TEST(Machine, ProductsIn8BitsAreMeasuredForward) {
+  using enum ProductForm;
+  Machine machine = round_machine();
+  EXPECT_NEAR(product_rate(machine, Arithmetic::fp8, backward_weight, 64, 64, 64), 1e12, 1);
+  const auto rate = [](int64_t rows, int64_t in, int64_t out) {
+    return 1e12 * static_cast<double>(rows + 3 * in + 7 * out);
+  };
+  for (const int64_t rows : {64, 1024}) {
+    for (const int64_t in : {64, 256}) {
+      for (const int64_t out : {64, 512})
+        machine.products.push_back({Arithmetic::fp8, forward, rows, in, out, rate(rows, in, out)});
+    }
+  }
+  EXPECT_EQ(record_of(machine_from(record_of(machine), "here")), record_of(machine));
+  const double wanted = rate(1024, 256, 512);
+  EXPECT_NEAR(product_rate(machine, Arithmetic::fp8, forward, 1024, 256, 512), wanted, 1e-3 * wanted);
+  EXPECT_NEAR(product_rate(machine, Arithmetic::fp8, backward_input, 1024, 512, 256), wanted, 1e-3 * wanted);
+  EXPECT_NEAR(product_rate(machine, Arithmetic::fp8, backward_weight, 256, 512, 1024), wanted, 1e-3 * wanted);
+}
+
 // A file with any value missing or damaged is an error that names the value.
 TEST(Machine, DamagedRecordsAreRefused) {
   const Record whole = record_of(round_machine());

@@ -11,21 +11,28 @@ namespace {
 
 // A matrix in 8 bits, with its memory. It starts with codes of NaN, so that a value that is not written is visible.
 struct Matrix8 {
-  Matrix8(int64_t num_rows, int64_t num_columns)
+  Matrix8(int64_t num_rows, int64_t num_columns, bool has_squares = false)
       : rows(num_rows),
         columns(num_columns),
+        squares(has_squares),
         codes(static_cast<size_t>(rows * columns), 0x7f),
-        scales(static_cast<size_t>((columns + kFloat8Block - 1) / kFloat8Block * rows), 1) {}
+        scales(static_cast<size_t>(float8_scales(rows, columns, squares).num_elems()), 1) {}
   Float8Matrix matrix() {
     return {{reinterpret_cast<std::byte*>(codes.data()), DType::e4m3, {rows, columns}},
-            view_of(scales.data(), {(columns + kFloat8Block - 1) / kFloat8Block, rows})};
+            view_of(scales.data(), float8_scales(rows, columns, squares)),
+            squares};
+  }
+  float scale_at(int64_t row, int64_t column) const {
+    const int64_t pitch = float8_scales(rows, columns, squares)[1];
+    return scales[static_cast<size_t>(squares ? row / kFloat8Block * pitch + column / kFloat8Block
+                                              : column / kFloat8Block * pitch + row)];
   }
   double at(int64_t row, int64_t column) const {
-    return double{e4m3_to_f32(codes[static_cast<size_t>(row * columns + column)]) *
-                  scales[static_cast<size_t>(column / kFloat8Block * rows + row)]};
+    return double{e4m3_to_f32(codes[static_cast<size_t>(row * columns + column)]) * scale_at(row, column)};
   }
 
   int64_t rows, columns;
+  bool squares;
   std::vector<uint8_t> codes;
   std::vector<float> scales;
 };
@@ -54,6 +61,7 @@ class Random8 : public ::testing::TestWithParam<uint64_t> {
 
 TEST_P(Random8, QuantizesRowsAndColumns) {
   const int64_t R = draw(300), K = draw(300);
+  const bool squares = GetParam() % 2 == 1;
   SCOPED_TRACE(std::to_string(R) + " x " + std::to_string(K));
   const std::vector<float> x = wild_values(R, K, GetParam());
   std::vector<uint16_t> halves(x.size());
@@ -66,7 +74,7 @@ TEST_P(Random8, QuantizesRowsAndColumns) {
         reinterpret_cast<std::byte*>(narrow ? static_cast<void*>(halves.data()) : const_cast<float*>(x.data())),
         narrow ? DType::bf16 : DType::f32,
         {R, K}};
-    Matrix8 rows(R, K), columns(K, float8_terms(R)), only(K, float8_terms(R));
+    Matrix8 rows(R, K, squares), columns(K, float8_terms(R), squares), only(K, float8_terms(R), squares);
     Rig one(1), three(3);
     three->quantize({.x = view, .rows = rows.matrix(), .columns = columns.matrix()});
     one->quantize({.x = view, .columns = only.matrix()});
@@ -77,8 +85,12 @@ TEST_P(Random8, QuantizesRowsAndColumns) {
       for (int64_t row = 0; row < matrix.rows; ++row) {
         for (int64_t first = 0; first < used; first += kFloat8Block) {
           const int64_t end = std::min(used, first + kFloat8Block);
+          const int64_t first_row = squares ? row / kFloat8Block * kFloat8Block : row,
+                        end_row = squares ? std::min(matrix.rows, first_row + kFloat8Block) : row + 1;
           float largest = 0;
-          for (int64_t k = first; k < end; ++k) largest = std::max(largest, std::abs(value_at(row, k)));
+          for (int64_t r = first_row; r < end_row; ++r) {
+            for (int64_t k = first; k < end; ++k) largest = std::max(largest, std::abs(value_at(r, k)));
+          }
           const float scale = largest == 0 ? 1
                               : powers     ? std::exp2(std::ceil(std::log2(largest / 448)))
                                            : largest / 448;
@@ -86,7 +98,7 @@ TEST_P(Random8, QuantizesRowsAndColumns) {
             const double value = value_at(row, k), distance = std::abs(matrix.at(row, k) - value);
             EXPECT_LE(distance, (1 + 1e-6) * std::max(std::abs(value) * 0x1p-4, scale * 0x1p-10)) << row << " " << k;
           }
-          EXPECT_EQ(matrix.scales[static_cast<size_t>(first / kFloat8Block * matrix.rows + row)], scale);
+          EXPECT_EQ(matrix.scale_at(row, first), scale);
         }
         for (int64_t k = used; k < matrix.columns; ++k) EXPECT_EQ(matrix.at(row, k), 0);
       }
@@ -113,7 +125,7 @@ TEST_P(Random8, ProductsUseTheValues) {
   const int64_t N = draw(200), I = draw16(200), O = draw16(200);
   SCOPED_TRACE(std::to_string(N) + " rows, " + std::to_string(I) + " to " + std::to_string(O));
   Rig rig;
-  Matrix8 x(N, I), x_columns(I, float8_terms(N)), weight(O, I), weight_columns(I, O), d_y(N, O),
+  Matrix8 x(N, I), x_columns(I, float8_terms(N), true), weight(O, I, true), weight_columns(I, O, true), d_y(N, O),
       d_y_columns(O, float8_terms(N));
   const auto quantize = [&](int64_t rows, int64_t columns, uint64_t seed, Matrix8& as_is, Matrix8& transposed) {
     std::vector<float> values = random_values<float>(rows * columns, seed);
@@ -181,6 +193,83 @@ TEST_P(Random8, ProductsUseTheValues) {
       });
     }
   }
+}
+
+// Norms and gated layers that round to 8 bits do what their calls in bf16 and quantize() do.
+TEST_P(Random8, FusedCallsEqualTheirParts) {
+  const int64_t N = draw(200), C = draw16(300), F = kFloat8Block * draw(2);
+  SCOPED_TRACE(std::to_string(N) + " rows, " + std::to_string(C) + " channels, " + std::to_string(F) + " inner");
+  Rig rig(2);
+  const auto halves = [&](int64_t count, uint64_t seed) {
+    const std::vector<float> values = random_values<float>(count, seed);
+    std::vector<uint16_t> bits(values.size());
+    convert(values.data(), DType::f32, bits.data(), DType::bf16, bits.size());
+    return bits;
+  };
+  const auto view16 = [](std::vector<uint16_t>& bits, Shape shape) {
+    return View{reinterpret_cast<std::byte*>(bits.data()), DType::bf16, shape};
+  };
+  const auto expect_equal = [](const Matrix8& a, const Matrix8& b) {
+    EXPECT_EQ(a.codes, b.codes);
+    EXPECT_EQ(a.scales, b.scales);
+  };
+  std::vector<uint16_t> x = halves(N * C, 1), weight = halves(C, 2), bias = halves(C, 3), y(x.size());
+  for (const bool layer : {false, true}) {
+    Matrix8 rows(N, C), expected_rows(N, C), columns(C, float8_terms(N), true), expected(C, float8_terms(N), true);
+    std::vector<float> stats(static_cast<size_t>(N) * 2);
+    Kernels::NormForward call{.x = view16(x, {N, C}),
+                              .weight = view16(weight, {C}),
+                              .bias = layer ? view16(bias, {C}) : View{},
+                              .epsilon = 1e-5,
+                              .y = view16(y, {N, C}),
+                              .stats = view_of(stats.data(), {N, layer ? 2 : 1})};
+    const auto norm = [&] { layer ? rig->layer_norm_forward(call) : rig->rms_norm_forward(call); };
+    norm();
+    rig->quantize({.x = call.y, .rows = expected_rows.matrix(), .columns = expected.matrix()});
+    call.y = {}, call.y8 = rows.matrix();
+    norm();
+    expect_equal(rows, expected_rows);
+    rig->quantize({.x = call.x,
+                   .norm = {.weight = call.weight, .bias = call.bias, .stats = call.stats, .epsilon = 1e-5},
+                   .columns = columns.matrix()});
+    expect_equal(columns, expected);
+  }
+  std::vector<uint16_t> gate_up = halves(N * 2 * F, 4), d_h = halves(N * F, 5), h(d_h.size()),
+                        d_gate_up(gate_up.size());
+  Matrix8 h_rows(N, F), expected_h(N, F), rounded(N, 2 * F), expected_rounded(N, 2 * F);
+  rig->gated_forward(view16(gate_up, {N, 2 * F}), Activation::silu, view16(h, {N, F}));
+  rig->quantize({.x = view16(h, {N, F}), .rows = expected_h.matrix()});
+  rig->quantize({.x = view16(gate_up, {N, 2 * F}), .rows = expected_rounded.matrix()});
+  rig->gated_forward8({.gate_up = view16(gate_up, {N, 2 * F}),
+                       .activation = Activation::silu,
+                       .h = h_rows.matrix(),
+                       .rounded = rounded.matrix()});
+  expect_equal(h_rows, expected_h);
+  expect_equal(rounded, expected_rounded);
+  // With powers of two as scales, bf16 holds the rounded values.
+  for (float& scale : rounded.scales) scale = std::exp2(std::round(std::log2(scale)));
+  std::vector<float> wide(gate_up.size());
+  rig->dequantize8(rounded.matrix(), false, view_of(wide.data(), {N, 2 * F}));
+  convert(wide.data(), DType::f32, gate_up.data(), DType::bf16, wide.size());
+  Matrix8 d_rows(N, 2 * F), d_columns(2 * F, float8_terms(N)), h_columns(F, float8_terms(N), true),
+      expected_rows(N, 2 * F), expected_columns(2 * F, float8_terms(N)), expected_again(F, float8_terms(N), true);
+  rig->gated_backward({.d_h = view16(d_h, {N, F}),
+                       .gate_up = view16(gate_up, {N, 2 * F}),
+                       .activation = Activation::silu,
+                       .d_gate_up = view16(d_gate_up, {N, 2 * F}),
+                       .h = view16(h, {N, F})});
+  rig->quantize(
+      {.x = view16(d_gate_up, {N, 2 * F}), .rows = expected_rows.matrix(), .columns = expected_columns.matrix()});
+  rig->quantize({.x = view16(h, {N, F}), .columns = expected_again.matrix()});
+  rig->gated_backward8({.d_h = view16(d_h, {N, F}),
+                        .gate_up = rounded.matrix(),
+                        .activation = Activation::silu,
+                        .d_gate_up_rows = d_rows.matrix(),
+                        .d_gate_up_columns = d_columns.matrix(),
+                        .h_columns = h_columns.matrix()});
+  expect_equal(d_rows, expected_rows);
+  expect_equal(d_columns, expected_columns);
+  expect_equal(h_columns, expected_again);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Random8, ::testing::Range<uint64_t>(0, 12));
