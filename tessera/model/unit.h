@@ -92,8 +92,8 @@ using SavedViews = std::array<View, 8>;
 // The input of a linear layer: x in the type of activations, or only what products in 8 bits read of it, as `rows` and
 // `columns` of Kernels::Quantize. Linear decides which.
 struct LinearInput {
-  LinearInput(View x) : x(x) {}
-  LinearInput(const Float8Matrix& rows, const Float8Matrix& columns) : rows(rows), columns(columns) {}
+  LinearInput(View all) : x(all) {}
+  LinearInput(const Float8Matrix& by_rows, const Float8Matrix& by_columns) : rows(by_rows), columns(by_columns) {}
 
   View x;                      // [N, I] or empty
   Float8Matrix rows, columns;  // for forward, and for the gradient of the weight; or empty
