@@ -85,7 +85,6 @@ SUBJECTS = [
             about="The speed is per GPU, and both sides keep fp32 parameters and states."),
     Subject("GPU: in the memory of smaller GPUs", "gpu-fit.json",
             ["ms", "predicted", "unlimited_ms", "speed", "offload", "recomputed"],
-            rows=lambda row: "the same" not in row["name"],
             about="`train --fit SIZE` chose what is offloaded to host memory and what backward computes again. \"Without a limit\" is "
                   "the same step with all memory of the GPU. Times with offload differ by up to 20 % between machines, because "
                   "virtual machines share the memory of their host."),

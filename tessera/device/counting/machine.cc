@@ -1,6 +1,7 @@
 #include "tessera/device/counting/machine.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>

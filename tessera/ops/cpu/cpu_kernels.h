@@ -38,8 +38,8 @@ class CpuKernels final : public Kernels {
 
   void gated_forward(View gate_up, Activation activation, View h) override;
   void gated_backward(const GatedBackward& call) override;
-  void gated_forward8(const GatedForward8&) override { TESSERA_ASSERT(!"only EmulatedKernels has 16-bit views"); }
-  void gated_backward8(const GatedBackward8&) override { TESSERA_ASSERT(!"only EmulatedKernels has 16-bit views"); }
+  void gated_forward8(const GatedForward8&) override { TESSERA_ASSERT(!"EmulatedKernels computes it"); }
+  void gated_backward8(const GatedBackward8&) override { TESSERA_ASSERT(!"EmulatedKernels computes it"); }
 
   void linear_forward(const LinearForward& call) override;
   void linear_backward_input(const LinearBackwardInput& call) override;

@@ -65,10 +65,12 @@ std::vector<Setting> optimization_settings() {
       choice(
           "matmul_precision", &S::matmul_precision, recorded(Resume::new_folder, kOptimization),
           {{"as-precision", S::MatmulPrecision::as_precision}, {"fp8", S::MatmulPrecision::fp8}},
-          "The type to which training rounds the inputs, weights and gradients that the linear layers of the blocks "
-          "multiply. as-precision: the type of --precision; fp8, only with --precision bf16: 8 bits (e4m3), with a "
-          "scale for 128 values or for a square of them. The head, evaluation and generation do not use fp8. Needs a "
-          "GPU with compute capability 9.0 (H100, H200); CPUs emulate it, for experiments"),
+          "How many bits the linear layers of the blocks multiply in training. as-precision: those of --precision. "
+          "fp8, "
+          "only with --precision bf16: inputs, weights and gradients are rounded to 8 bits (e4m3), with a scale for "
+          "128 "
+          "values or for a square of them. This needs a GPU with compute capability 9.0 (H100, H200), or a CPU, which "
+          "emulates it for experiments. The head, evaluation and generation do not use fp8"),
       takes_scalars(parsed(
           "activation_checkpointing", &S::activation_checkpointing, kOptimization, "none|auto|block|N|PART[=N],...",
           "Activations that are not kept, but computed again in the backward pass: none, as many as the memory needs "
