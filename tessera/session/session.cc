@@ -141,7 +141,6 @@ void Session::check_work(WorkOf work_of) {
 std::string Session::advice_after_failure() {
   if (!work_of_) return "";
   check_memory();
-  if (recheck_) recheck_();
   return advice_for_less(config_, *settings_, work_of_, worker_->planned_rank(), worker_->local_ranks(),
                          usable_gpu_bytes(worker_->device()));
 }

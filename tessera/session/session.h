@@ -71,8 +71,6 @@ class Session {
   auto within_memory(const Work& work) -> decltype(work()) {
     return tessera::within_memory([this] { return advice_after_failure(); }, work);
   }
-  // Sets a check that runs after such a failure and may throw a more exact OutOfMemoryError.
-  void recheck_with(std::function<void()> check) { recheck_ = std::move(check); }
 
   // Prints what users should know about the device, the memory, the model and the tokenizer before the work begins.
   void note_start(bool with_precision = true);
@@ -108,7 +106,6 @@ class Session {
   ModelConfig config_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   WorkOf work_of_;
-  std::function<void()> recheck_;
   std::unique_ptr<Engine> engine_;
 };
 

@@ -119,13 +119,9 @@ Trainer::Trainer(Session& session, ResolvedSettings resolved, std::function<int(
     fingerprint_["workshop_scoring"] = settings_.scoring == Scoring::workshop;
   }
   session_.agree(fingerprint_);
-  session_.check_work([this](const Settings& s) { return work_of(s, false); });
+  // Fused micro-batches have more activations, but no sums of gradients, so either form may need less memory.
   fused_ = runs_fused();
-  session_.recheck_with([this] {
-    if (!fused_ || fits_fused()) return;
-    throw OutOfMemoryError("memory", "another process took GPU memory after the memory check of this run",
-                           "Start the run again, or add --fuse-micro-batches off");
-  });
+  session_.check_work([this](const Settings& s) { return work_of(s, fused_); });
   const Engine& engine = session_.make_engine();
   calendar_.emplace(settings_, data_.train.samples, data_.eval.has_value(), engine.model(), session_.world());
   open_folder();
