@@ -349,18 +349,19 @@ class Fit(PlanTest):
         """train --fit runs what plan --fit finds, records it, and keeps it when it continues. With less memory, it says what
         changes. A run never holds more than it may."""
         words = [*JOB, "--batch-size", "4", "--grad-accum", "2", "--save-steps", "2", "--save-strategy", "steps", "--output-dir", "out"]
-        roomy = self.plan(*words)["peak_bytes"]
+        roomy = self.plan(*words)["first_rank"]["device_peak_bytes" if ON_GPU else "peak_bytes"]
         plan = self.plan(*words, "--fit", str(roomy - 1000) + "B")
         self.assertNotEqual([plan[name] for name in SEARCHED], [4, 2, "none", "none", "no_shard"])
         fit = ["--fit", str(roomy - 1000) + "B"]
         out = self.noted("train", *words, *fit, "--max-steps", "2")
-        self.assertRegex(out, "Fastest configuration that fits: .* s per step on a CPU")
+        self.assertRegex(out, "Fastest configuration that fits: .* s per step on " + ("NVIDIA" if ON_GPU else "a CPU"))
         summary, config = self.json_of("out", "summary.json"), self.read("out", "resolved-config.toml").decode()
         for name in SEARCHED:
             value = plan[name]
             self.assertRegex(config, rf"(?m)^{name} = {re.escape(json.dumps(value))} ")
         self.assertIn('fit = "0" ', config)
-        self.assertLess(summary["planned_peak_bytes"], roomy)
+        if not ON_GPU:  # there, this counts host memory too
+            self.assertLess(summary["planned_peak_bytes"], roomy)
         # The file starts the same run again, without a search.
         os.rename(self.path("out", "resolved-config.toml"), self.path("same.toml"))
         again = self.noted("train", "same.toml", "--output-dir", "same", "--resume", "none")
@@ -400,12 +401,13 @@ class Fit(PlanTest):
             words = [*JOB, "--max-steps", "2", "--nproc", str(ranks), "--strategy", strategy, "--offload", offload,
                      "--activation-checkpointing", source.choice(["none", "1", "block", "mlp,attention=1"]),
                      "--batch-size", str(source.randint(1, 3)), "--grad-accum", str(source.randint(1, 2)),
-                     "--save-strategy", source.choice(["no", "epoch"])]
+                     "--save-strategy", source.choice(["no", "epoch"]), "--fuse-micro-batches", "off"]
             if ":file" in offload:
                 words += ["--offload-dir", "files"]
             with self.subTest(words=words):
                 plan = self.plan(*words)
-                peak = max(plan[name]["peak_bytes"] for name in ("first_rank", "other_ranks") if plan[name])
+                limited = "device_peak_bytes" if ON_GPU else "peak_bytes"
+                peak = max(plan[name][limited] for name in ("first_rank", "other_ranks") if plan[name])
                 self.succeeds("train", *words, "--device-memory", f"{peak}B", "--output-dir", f"fits-{turn}")
                 self.fails(4, "the run needs", "train", *words, "--device-memory", f"{peak - 1}B", "--output-dir", "out")
 
@@ -428,7 +430,8 @@ class Fit(PlanTest):
         for other in others:
             self.assertGreaterEqual(other["step_s"], 0.975 * best["step_s"])
             self.assertLessEqual(other["device_peak_bytes"], limit)
-        self.assertEqual(plan["fit"]["machine"], {"name": "NVIDIA H200", "source": "assumed"})
+        if not ON_GPU:  # otherwise the machine is known
+            self.assertEqual(plan["fit"]["machine"], {"name": "NVIDIA H200", "source": "assumed"})
         more = plan["fit"]["with_next_gib"]
         self.assertLess(more["step_s"], best["step_s"])
         self.assertTrue(limit < more["device_peak_bytes"] <= limit + 2 ** 30)
@@ -437,7 +440,8 @@ class Fit(PlanTest):
         self.assertRegex(out[1], r"^limits of a rank: GPU memory 4.00 GiB \(--fit\); not checked: host memory \(needs .*\), disk space")
         self.assertTrue(out[2].startswith(f"fastest configuration: {best['strategy']}, "), out[2])
         self.assertTrue(any(line.startswith("| with 1 GiB more ") for line in out))
-        self.assertTrue(any(line.startswith("The times are those of NVIDIA H200, because the speeds") for line in out))
+        if not ON_GPU:
+            self.assertTrue(any(line.startswith("The times are those of NVIDIA H200, because the speeds") for line in out))
 
     def test_what_the_command_line_gives_stays(self):
         for words in [["--strategy", "zero2"], ["--offload", "optimizer"], ["--activation-checkpointing", "none"],
