@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
-# Runs the tests that need GPUs, on an existing build: kernels, parity with transformers, precisions, memory, resume,
-# failures of ranks, and small models under compute-sanitizer. Collectives and the engine run with 1, 2 and 4 ranks. If
-# the machine has fewer GPUs than ranks, several ranks use one GPU. --only: runs only tests whose name contains WORD.
-#   tools/gpu_tests.sh [--build FOLDER] [--no-sanitizer] [--only WORD]
+# Runs the tests that need GPUs, on an existing build. Each part takes less than ten minutes on a machine with H200s; in
+# `ranks`, several ranks use one GPU if there are fewer GPUs than ranks. --only: runs only tests whose name contains WORD.
+#   tools/gpu_tests.sh [--build FOLDER] [--part kernels|ranks|program|jobs|memcheck|racecheck] [--only WORD]
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-build=build sanitize=yes only=""
-while [ $# -gt 0 ]; do
+build=build parts="kernels ranks program jobs memcheck racecheck" only=""
+usage() { sed -n '2,4s/^# //p' "$0" >&2; exit 2; }
+while [ $# -gt 1 ]; do
   case "$1" in
-    --build) build=$2; shift 2 ;;
-    --no-sanitizer) sanitize=no; shift ;;
-    --only) only=$2; shift 2 ;;
-    *) sed -n '2,5s/^# //p' "$0" >&2; exit 2 ;;
+    --build) build=$2 ;;
+    --part) [[ " $parts " == *" $2 "* ]] && parts=$2 || usage ;;
+    --only) only=$2 ;;
+    *) usage ;;
   esac
+  shift 2
 done
+[ $# -eq 0 ] || usage
 tests=$build/tests
 [ -x "$tests/gpu_ops" ] || { echo "error: $tests/gpu_ops does not exist. Build with CUDA and -DTESSERA_TESTS=ON" >&2; exit 2; }
 # The number of GPUs that CUDA_VISIBLE_DEVICES leaves visible.
@@ -22,7 +24,6 @@ gpus=$("$build/tessera" doctor --json | python3 -c 'import json, sys; found = js
 print(len(found) if isinstance(found, list) else 0)')
 [ "${gpus:-0}" -gt 0 ] || { echo "error: no GPU is available. See $build/tessera doctor" >&2; exit 2; }
 visible=${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}
-mpirun="mpirun --allow-run-as-root --oversubscribe --bind-to none"
 
 failed=() output=$(mktemp)
 trap 'rm -f "$output"' EXIT
@@ -45,79 +46,96 @@ check() {
   fi
 }
 skip() { echo "skipped $1: $2"; }
-
-echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort | uniq -c | xargs)"
-check ops 600 "$tests/gpu_ops"
-check parity 600 "$tests/gpu_parity"
-# NCCL refuses two ranks on one GPU. If the ranks have different NCCL_HOSTIDs, NCCL treats them as ranks of different
-# machines and sends through sockets. The processes then take turns on the GPU.
-share='export NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo
-  gpus=('${visible//,/ }')
-  export CUDA_VISIBLE_DEVICES=${gpus[OMPI_COMM_WORLD_LOCAL_RANK % '$gpus']}
-  exec "$@"'
-for ranks in 1 2 4; do
-  # These programs have hundreds of test cases, and each case starts NCCL. NCCL starts faster with fewer thread blocks.
-  export NCCL_MAX_CTAS=2
-  for what in collectives engine; do
-    program=("$tests/ranks_$what" --world="$ranks" --device=cuda)
-    if [ "$ranks" -le "$gpus" ]; then
-      check "$what on $ranks GPUs" 1200 $mpirun -n "$ranks" "${program[@]}"
-    else
-      check "$what, $ranks ranks on $gpus GPUs" 1200 $mpirun -n "$ranks" bash -c "$share" -- "${program[@]}"
-    fi
-  done
-  unset NCCL_MAX_CTAS
-done
 # cli NAME SECONDS FILE [TEST...]: runs tests of the program on GPUs.
 cli() {
   local name=$1 limit=$2 file=$3
   shift 3
   check "$name" "$limit" env TEST_DEVICE=cuda TEST_RANKS="$gpus" python3 "tests/$file" "$build/tessera" "$@"
 }
-cli "bad input" 300 cli/bad_input_test.py
-cli resume 600 cli/resume_test.py
-cli precisions 300 cli/precision_test.py
-cli plan 300 cli/plan_test.py Ledger Fit
-cli memory 300 gpu/memory_test.py
-cli "random jobs" 900 cli/ranks_swarm_test.py
-if [ "$gpus" -ge 2 ]; then
-  for test in Stopped Killed.test_full_shard Killed.test_offload_to_files; do
-    cli "failing ranks: $test" 600 cli/ranks_failures_test.py "$test"
+
+kernels() {
+  check ops 300 "$tests/gpu_ops"
+  check parity 300 "$tests/gpu_parity"
+}
+
+# NCCL refuses two ranks on one GPU. If the ranks have different NCCL_HOSTIDs, NCCL treats them as ranks of different
+# machines and sends through sockets. The processes then take turns on the GPU.
+ranks() {
+  local share='export NCCL_HOSTID=rank$RANK NCCL_SOCKET_IFNAME=lo
+    gpus=('${visible//,/ }')
+    export CUDA_VISIBLE_DEVICES=${gpus[LOCAL_RANK % '$gpus']}
+    exec "$@"'
+  local ranks what program launch some='--gtest_filter=Engine.EveryStrategyAndTierGivesThePlainRun:*8Bits*:*Repeats*'
+  for ranks in 1 2 4; do
+    for what in collectives engine; do
+      program=("$tests/ranks_$what" --world="$ranks" --device=cuda)
+      launch=(python3 tests/torchrun.py -n "$ranks" --no-python)
+      if [ "$ranks" -le "$gpus" ]; then
+        check "$what on $ranks GPUs" 300 "${launch[@]}" "${program[@]}"
+      else
+        [ $what = engine ] && program+=("$some")  # ranks that share a GPU are slow
+        check "$what, $ranks ranks on $gpus GPUs" 300 "${launch[@]}" bash -c "$share" -- "${program[@]}"
+      fi
+    done
   done
-else
-  skip "failing ranks" "needs at least 2 GPUs"
-fi
-if [ "$gpus" -ge 4 ]; then
-  cli ranks 600 cli/ranks_test.py
-  cli "checkpoints of ranks" 600 cli/ranks_checkpoints_test.py
-else
-  skip "ranks and their checkpoints" "needs at least 4 GPUs"
-fi
+}
+
+program() {
+  cli "bad input" 120 cli/bad_input_test.py
+  cli resume 200 cli/resume_test.py
+  cli precisions 120 cli/precision_test.py
+  cli plan 200 cli/plan_test.py Ledger Fit
+  cli memory 200 gpu/memory_test.py
+}
+
+jobs() {
+  cli "random jobs" 300 cli/ranks_swarm_test.py
+  if [ "$gpus" -ge 2 ]; then
+    for test in Stopped Killed.test_full_shard Killed.test_offload_to_files; do
+      cli "failing ranks: $test" 120 cli/ranks_failures_test.py "$test"
+    done
+  else
+    skip "failing ranks" "needs at least 2 GPUs"
+  fi
+  if [ "$gpus" -ge 4 ]; then
+    cli ranks 200 cli/ranks_test.py
+    cli "checkpoints of ranks" 200 cli/ranks_checkpoints_test.py
+  else
+    skip "ranks and their checkpoints" "needs at least 4 GPUs"
+  fi
+}
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-if [ $sanitize = no ] || [ -z "$sanitizer" ]; then
-  skip "memcheck and racecheck" "$([ $sanitize = no ] && echo "disabled by --no-sanitizer" || echo "compute-sanitizer is not installed")"
-else
-  # sanitize TOOL OPTIONS PROGRAM [ARGUMENT...]: runs PROGRAM (a file in $tests) under a tool of compute-sanitizer.
-  sanitize() {
-    local tool=$1 options=$2 program=$3
-    shift 3
-    check "$tool of $program" 1500 "$sanitizer" --tool "$tool" $options --error-exitcode 9 --print-limit 20 \
-      "$tests/$program" "$@"
-  }
-  # Some tests make CUDA calls fail on purpose. Therefore memcheck does not report failed calls.
+# sanitize TOOL OPTIONS PROGRAM [ARGUMENT...]: runs PROGRAM (a file in $tests) under a tool of compute-sanitizer.
+sanitize() {
+  local tool=$1 options=$2 program=$3
+  shift 3
+  if [ -z "$sanitizer" ]; then
+    skip "$tool of $program" "compute-sanitizer is not installed"
+    return
+  fi
+  check "$tool of $program" 500 "$sanitizer" --tool "$tool" $options --error-exitcode 9 --print-limit 20 "$tests/$program" "$@"
+}
+engine=(ranks_engine --world=1 --device=cuda)
+
+# Some tests make CUDA calls fail on purpose. Therefore memcheck does not report failed calls.
+memcheck() {
   sanitize memcheck "--report-api-errors no" gpu_ops
   sanitize memcheck "--report-api-errors no" gpu_parity
   # About twenty runs of the engine: with and without graphs, offloaded to the host and to files.
-  engine=(ranks_engine --world=1 --device=cuda)
   sanitize memcheck "--report-api-errors no" "${engine[@]}" --gtest_filter='*Repeats*:*Graphs*:*RankZero*'
-  # racecheck makes tests hundreds of times slower, mostly in cuBLASLt's kernels. If these kernels are excluded,
-  # racecheck (13.0) ends with an internal error. Therefore fewer tests of matrix products run under racecheck. Tests
-  # with large arrays are also left out, because other tests run the same kernels on smaller arrays.
+}
+
+# racecheck makes tests hundreds of times slower, mostly in cuBLASLt's kernels. If these kernels are excluded,
+# racecheck (13.0) ends with an internal error. Therefore fewer tests of matrix products run under racecheck. Tests
+# with large arrays are also left out, because other tests run the same kernels on smaller arrays.
+racecheck() {
   sanitize racecheck "" gpu_ops --gtest_filter='-*Measuring*:*Tf32*:*Large*:*LongSequences*'
   sanitize racecheck "" gpu_parity --gtest_filter='*small*-*TwentyUpdates*'
   sanitize racecheck "" "${engine[@]}" --gtest_filter='*Repeats*:*RankZero*'
-fi
+}
 
+echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort | uniq -c | xargs)"
+for part in $parts; do $part; done
 [ ${#failed[@]} -eq 0 ] || { printf 'failed: %s\n' "${failed[@]}"; exit 1; }
 echo "all passed"

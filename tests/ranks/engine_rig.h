@@ -197,6 +197,75 @@ inline std::unique_ptr<Device> make_test_device(ThreadPool& pool) {
 #endif
 }
 
+// NCCL takes about a second to start a group, so all cases of a program on GPUs share their groups. These book NCCL's
+// memory with a device of their own.
+class GpuGroups final : public testing::Environment {
+ public:
+  Communicator& world() {
+    if (!world_) {
+      device_ = make_cuda_device(cuda_ordinal_of_rank(test_world().local_rank()));
+      world_ = test_world().make_communicator(*device_);
+    }
+    return *world_;
+  }
+  // The group of this rank among those that the ranks form together, each with its own arguments. Collective.
+  Communicator& split(int color, int rank, int size) {
+    std::string key;
+    const std::string own = std::to_string(color) + " " + std::to_string(rank) + " " + std::to_string(size) + "\n";
+    for (const std::string& text : world().all_gather_text(own, "a split")) key += text;
+    auto& group = parts_[key];
+    if (!group) group = world().split(color, rank, size);
+    return *group;
+  }
+  void TearDown() override {
+    parts_.clear();
+    world_.reset(), device_.reset();
+  }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Communicator> world_;
+  std::map<std::string, std::unique_ptr<Communicator>> parts_;
+};
+inline auto* const gpu_groups = static_cast<GpuGroups*>(testing::AddGlobalTestEnvironment(new GpuGroups));
+
+// A reference to one of the shared groups.
+class SharedGroup final : public Communicator {
+ public:
+  explicit SharedGroup(Communicator& group) : group_(group) {}
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  void all_gather(View shard, View full, Stream& stream, const char* what) override {
+    group_.all_gather(shard, full, stream, what);
+  }
+  void reduce_scatter(View full, View shard, Stream& stream, const char* what) override {
+    group_.reduce_scatter(full, shard, stream, what);
+  }
+  void all_reduce(View x, Stream& stream, const char* what) override { group_.all_reduce(x, stream, what); }
+  void broadcast(View x, int root, Stream& stream, const char* what) override {
+    group_.broadcast(x, root, stream, what);
+  }
+  std::vector<std::string> all_gather_text(std::string_view text, const char* what) override {
+    return group_.all_gather_text(text, what);
+  }
+  std::vector<double> sum(std::vector<double> values, const char* what) override {
+    return group_.sum(std::move(values), what);
+  }
+  void barrier(const char* what) override { group_.barrier(what); }
+  std::unique_ptr<Communicator> split(int color, int rank, int size) override {
+    return std::make_unique<SharedGroup>(gpu_groups->split(color, rank, size));
+  }
+
+ private:
+  Communicator& group_;
+};
+
+// The group of all ranks of the test for a run on `device`.
+inline std::unique_ptr<Communicator> make_test_group(Device& device) {
+  if (test_uses_cuda()) return std::make_unique<SharedGroup>(gpu_groups->world());
+  return test_world().make_communicator(device);
+}
+
 class Rig {
  public:
   Rig() : pool_(1) {}
@@ -309,7 +378,7 @@ class Rig {
     const auto device = make_test_device(pool_);
     pinned_ = !pinned_;
     const auto host = test_uses_cuda() && pinned_ ? make_pinned_host_device(pool_) : make_cpu_device(pool_);
-    const auto communicator = world.make_communicator(*device);
+    const auto communicator = make_test_group(*device);
     const Outcome outcome = run(*communicator, *device, *host, config, options, num_micro_batches, ranks_per_node);
     const Plan plan = plan_run(config, options, work_of(num_micro_batches),
                                {.world_size = world.size(),
@@ -322,6 +391,8 @@ class Rig {
         const auto phase = static_cast<Phase>(p);
         const auto category = static_cast<Category>(c);
         if (category == Category::staging && !plan_knows_staging(*device)) continue;
+        // NCCL's memory is booked with the device of GpuGroups.
+        if (category == Category::context && test_uses_cuda() && world.size() > 1) continue;
         if (phase == Phase::load && category == Category::staging) {
           // The plan counts the buffers of load_parameters(). The rig calls initialize(), whose buffers take
           // at most as much host memory.
