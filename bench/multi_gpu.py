@@ -6,7 +6,9 @@
 Weights are random. The data are random words from a fixed seed, and every token has a loss. The rates do not count the
 warm-up steps. A row runs on all GPUs, except the rows of the weak scaling, which run on 1, 2, 4, … GPUs. OUT.json gets
 tokens/s per GPU, MFU, and the peak of each rank in MiB: Tessera's ledger without the CUDA context, and the peak of
-PyTorch's allocator. The row "nettest" checks and measures NCCL's collectives with `tessera nettest`.
+PyTorch's allocator. The row "nettest" checks and measures NCCL's collectives with `tessera nettest`. The rows "zero",
+"bloom" and "custom" are the workshop's recipes for 2, 4 and 8 GPUs, for 24 steps with the questions of the quickstart.
+They get samples/s of all GPUs.
 
 --peer names a script that torchrun starts with the arguments SIZE BATCH LENGTH STEPS WARM, and "ckpt" if blocks are
 checkpointed. It prints a line "PEER {json}" with tokens_s_gpu and peak_MiB. Without --peer, only Tessera runs.
@@ -18,7 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from llama_table import PEAK_TFLOPS, ROOT, Bench, flops_per_token, peer_line
+from llama_table import FP8, PEAK_TFLOPS, ROOT, Bench, flops_per_token, peer_line
+from workshop import short_run
 
 CHECKPOINTED, BF16_STATES = ["--activation-checkpointing", "block"], ["--optimizer-states", "bf16"]
 
@@ -38,11 +41,16 @@ ROWS = {
     "8b-4096-checkpointed": Row("llama-3.1-8b", 2, 4096, 3, 9, CHECKPOINTED),
     "8b-4096": Row("llama-3.1-8b", 2, 4096, 3, 9),
     "8b-4096-bf16-states": Row("llama-3.1-8b", 2, 4096, 3, 9, BF16_STATES, peer=False),
+    "8b-4096-fp8": Row("llama-3.1-8b", 2, 4096, 3, 9, FP8, peer=False),
+    "8b-4096-fp8-gathered": Row("llama-3.1-8b", 2, 4096, 3, 9, [*FP8, "--gather-dtype", "fp8"], peer=False),
     "8b-8192-checkpointed": Row("llama-3.1-8b", 1, 8192, 3, 9, CHECKPOINTED),
     "8b-8192": Row("llama-3.1-8b", 1, 8192, 3, 9),
     **{f"weak-3b-on-{gpus}": Row("llama-3.2-3b", 2, 2048, 4, 12, gpus=gpus, peer=False) for gpus in (1, 2, 4, 8)},
 }
 NETTEST = "nettest"
+WORKSHOP = {f"{row}-on-{gpus}": (f"{folder}/{gpus}_gpus", gpus)
+            for row, folder in [("zero", "deepspeed/deepspeed-multi-gpu"), ("bloom", "fsdp/bloom/multi_gpu"),
+                                ("custom", "fsdp/custom_model/multi_gpu")] for gpus in (2, 4, 8)}
 
 
 class MultiGpuBench(Bench):
@@ -85,6 +93,14 @@ class MultiGpuBench(Bench):
                                      "all_gather,reduce_scatter,all_reduce", "--sizes", "2MiB,25MiB,256MiB,1GiB", "--json"]))
         return found
 
+    def workshop(self, name):
+        recipe, gpus = WORKSHOP[name]
+        args = argparse.Namespace(program=self.args.tessera, runs=self.folder, data=ROOT / "recipes/quickstart/train.json")
+        summary = short_run(args, recipe, limit_s=max(5, self.deadline - time.monotonic()))
+        peaks = summary["ledger_peak_bytes"]
+        return {"gpus": gpus, "samples_s": round(summary["train_samples_per_second_steady"], 1),
+                "mib": round((peaks["total"] - peaks["context"]) / 2**20)}
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -96,7 +112,8 @@ def main():
     args = parser.parse_args()
     listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=True).stdout
     gpus = len(listed.splitlines())
-    known = [NETTEST, *ROWS]
+    known = [NETTEST, *ROWS, *WORKSHOP]
+    needed = {**{name: row.gpus for name, row in ROWS.items()}, **{name: on for name, (_, on) in WORKSHOP.items()}}
     names = args.only.split(",") if args.only else known
     if unknown := [name for name in names if name not in known]:
         parser.error(f"unknown rows {unknown}; known: {known}")
@@ -104,13 +121,15 @@ def main():
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         bench = MultiGpuBench(args, Path(folder), gpus)
         for name in names:
-            if name != NETTEST and ROWS[name].gpus > gpus:
+            if needed.get(name, 0) > gpus or (gpus == 1 and name.endswith("-gathered")):
                 continue
-            for side, measure in ([("ours", bench.nettest)] if name == NETTEST else [("ours", bench.ours), ("peer", bench.theirs)]):
+            sides = [("ours", bench.nettest)] if name == NETTEST else [("ours", bench.workshop)] if name in WORKSHOP else \
+                [("ours", bench.ours), ("peer", bench.theirs)]
+            for side, measure in sides:
                 begin = time.monotonic()
                 try:
                     found = measure(name)
-                except (RuntimeError, OSError, ValueError, KeyError, StopIteration, subprocess.TimeoutExpired) as error:
+                except (RuntimeError, SystemExit, OSError, ValueError, KeyError, StopIteration, subprocess.TimeoutExpired) as error:
                     found = {"problem": str(error)[-300:]}
                 if found:
                     results["rows"].setdefault(name, {})[side] = found

@@ -144,12 +144,12 @@ def gpus(args):
     return report(args)
 
 
-def short_run(args, name):
+def short_run(args, name, limit_s=1800):
     """Returns the summary of a run of 24 steps. Removes the run's folder, so that no later report includes this run."""
     with tempfile.TemporaryDirectory(prefix="peers-", dir=args.runs) as folder:
         done = run([args.program, "train", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda",
                     "--max-steps", "24", "--save-strategy", "no", "--eval-strategy", "no", "--no-eval-generation",
-                    "--output-dir", f"{folder}/run"])
+                    "--output-dir", f"{folder}/run"], limit_s=limit_s)
         if done.returncode:
             raise SystemExit(done.stdout)
         return json.loads(Path(folder, "run", "summary.json").read_text())
