@@ -31,7 +31,7 @@ void product_then(const Context& context, Products& products, Product product, V
   const int64_t row_bytes = result.shape[1] * static_cast<int64_t>(size_of(result.dtype)),
                 bytes_of_scales = scales ? scales.shape[0] * static_cast<int64_t>(sizeof(float)) : 0;
   const int64_t piece = kScratchBytes / (row_bytes + bytes_of_scales) / kRowsOfPiece * kRowsOfPiece;
-  TESSERA_ASSERT(piece > 0 && !product.left_squares);
+  TESSERA_ASSERT(piece > 0);
   for (int64_t begin = 0; begin < num_rows; begin += piece) {
     const int64_t end = std::min(num_rows, begin + piece);
     product.left = left.rows(begin, end);
@@ -88,15 +88,14 @@ void CudaKernels::linear_forward(const LinearForward& call) {
   TESSERA_ASSERT(!bias || bias.num_elems() == y.shape[1]);
   TESSERA_ASSERT(!call.added || (call.added.shape == y.shape && call.added.data != call.epilogue.residual.data));
   count_linear(x, weight);
+  TESSERA_ASSERT(!call.x8 || (!call.x8.squares && call.weight8.squares));
   if (x.shape[0] == 0) return;
   Product product{.kind = ProductKind::forward,
                   .left = x,
                   .right = weight,
                   .result = y,
                   .left_scales = call.x8.scales,
-                  .right_scales = call.weight8.scales,
-                  .left_squares = call.x8.squares,
-                  .right_squares = call.weight8.squares};
+                  .right_scales = call.weight8.scales};
   if (fuse_forward(product, call) && products_.can(product)) return products_.run(product);
   product = {.kind = ProductKind::forward,
              .left = x,
@@ -104,8 +103,6 @@ void CudaKernels::linear_forward(const LinearForward& call) {
              .result = preactivation ? preactivation : y,
              .left_scales = call.x8.scales,
              .right_scales = call.weight8.scales,
-             .left_squares = call.x8.squares,
-             .right_squares = call.weight8.squares,
              .added = call.added,
              .fused = Fused::bias,
              .bias = bias};
@@ -134,15 +131,14 @@ void CudaKernels::linear_backward_input(const LinearBackwardInput& call) {
   TESSERA_ASSERT(epilogue.activation == Activation::none || call.preactivation);
   count_linear(d_y, weight);
   if (d_y.shape[0] == 0) return;
+  TESSERA_ASSERT(!in_8_bits || (!call.d_y8.squares && call.weight8.squares));
   TESSERA_ASSERT(!call.added || (call.added.shape == d_x.shape && call.added.data != epilogue.residual.data));
   Product product{.kind = in_8_bits ? ProductKind::forward : ProductKind::backward_input,
                   .left = d_y,
                   .right = weight,
                   .result = d_x,
                   .left_scales = call.d_y8.scales,
-                  .right_scales = call.weight8.scales,
-                  .left_squares = call.d_y8.squares,
-                  .right_squares = call.weight8.squares};
+                  .right_scales = call.weight8.scales};
   const bool one_sum = !call.added || !epilogue.residual;
   if (!(epilogue.dropout.rate > 0) && epilogue.activation == Activation::none && !call.x && one_sum) {
     product.added = call.added ? call.added : epilogue.residual;
@@ -177,6 +173,7 @@ void CudaKernels::linear_backward_weight(View d_y, View x, bool fresh, View d_we
 void CudaKernels::linear_backward_weight8(const Float8Matrix& d_y, const Float8Matrix& x, bool fresh, View d_weight) {
   const int64_t O = d_y.values.shape[0], I = x.values.shape[0], N = x.values.shape[1];
   TESSERA_ASSERT(d_y.values.shape[1] == N && d_weight.shape == (Shape{O, I}) && (N > 0 || !fresh));
+  TESSERA_ASSERT(!d_y.squares && x.squares);
   flops_ += linear_flops(N, I, O);
   if (N == 0) return;
   products_.run({.kind = ProductKind::forward,
@@ -185,8 +182,6 @@ void CudaKernels::linear_backward_weight8(const Float8Matrix& d_y, const Float8M
                  .result = d_weight,
                  .left_scales = d_y.scales,
                  .right_scales = x.scales,
-                 .left_squares = d_y.squares,
-                 .right_squares = x.squares,
                  .added = fresh ? View{} : d_weight});
 }
 

@@ -78,9 +78,10 @@ class Description {
   cublasLtMatmulDesc_t description_ = nullptr;
 };
 
-// The largest power of two up to 256 that divides the addresses of all views.
+// The largest power of two up to a limit that divides the addresses of all views. cuBLASLt's algorithms may depend on
+// it. 8-bit weights have 16 at least, and more or less depending on how they were gathered, which must change no bit.
 int alignment_of(const Product& p) {
-  uintptr_t bits = 256;
+  uintptr_t bits = p.left_scales ? 16 : 256;
   for (const View& view : {p.left, p.right, p.result, p.added, p.bias, p.aux, p.left_scales, p.right_scales}) {
     bits |= reinterpret_cast<uintptr_t>(view.data);
   }
@@ -123,17 +124,8 @@ Products::~Products() {
 }
 
 Products::Plan* Products::plan_of(const Product& p) {
-  const int squares = (p.left_squares ? 1 : 0) + (p.right_squares ? 2 : 0);
-  const Key key{static_cast<int>(p.kind),
-                static_cast<int>(p.fused),
-                squares,
-                p.left.dtype,
-                p.result.dtype,
-                p.bias.dtype,
-                p.left.shape[0],
-                p.left.shape[1],
-                p.result.shape[1],
-                alignment_of(p)};
+  const Key key{static_cast<int>(p.kind), static_cast<int>(p.fused), p.left.dtype,      p.result.dtype, p.bias.dtype,
+                p.left.shape[0],          p.left.shape[1],           p.result.shape[1], alignment_of(p)};
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second.get();
   return plans_.emplace(key, make_plan(p)).first->second.get();
@@ -152,13 +144,10 @@ std::unique_ptr<Products::Plan> Products::make_plan(const Product& p) const {
   description.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.fused));
   if (p.left_scales) {
     TESSERA_ASSERT(p.kind == ProductKind::forward && p.right_scales);
-    TESSERA_ASSERT((p.left_squares || p.left.shape[0] % 4 == 0) && (p.right_squares || p.right.shape[0] % 4 == 0));
+    TESSERA_ASSERT(p.left.shape[0] % 4 == 0);
 #if CUBLAS_VERSION >= 120900  // otherwise CudaKernels::refusal_of_float8() has a reason
-    const auto mode = [](bool squares) {
-      return int32_t{squares ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F};
-    };
-    description.set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode(p.right_squares));
-    description.set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode(p.left_squares));
+    description.set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F});
+    description.set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F});
 #endif
     set_scales(description, p);
   }

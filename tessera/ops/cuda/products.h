@@ -32,10 +32,9 @@ enum class ProductKind { forward, backward_input, backward_weight };
 struct Product {
   ProductKind kind = ProductKind::forward;
   View left, right, result;  // as in the table above
-  // The scales of e4m3 factors (Float8Matrix), or empty. Products of such factors have the kind `forward`, because
-  // tensor cores read 8-bit factors only along the sum.
+  // The scales of e4m3 factors (Float8Matrix), or empty: those of 128 terms on the left, those of squares on the right.
+  // Products of such factors have the kind `forward`, because tensor cores read 8-bit factors only along the sum.
   View left_scales = {}, right_scales = {};
-  bool left_squares = false, right_squares = false;
   // Is added to the product. Empty, or an array with the shape and type of the result. May be the result itself.
   View added = {};
   Fused fused = Fused::nothing;
@@ -76,7 +75,7 @@ class Products {
   // products together, so the head does not cause measurements in every step.
   static constexpr int kMaxMeasured = 32;
   struct Plan;
-  using Key = std::tuple<int, int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;
+  using Key = std::tuple<int, int, DType, DType, DType, int64_t, int64_t, int64_t, int>;
 
   Plan* plan_of(const Product& product);
   std::unique_ptr<Plan> make_plan(const Product& product) const;
