@@ -44,8 +44,8 @@ def write_conversions():
 
 
 def rounded(x, axis, squares=False):
-    """x, rounded to 8 bits in blocks along the axis, or in squares. Sums over columns (axis 1) have quotients as scales,
-    sums over rows have powers of two."""
+    """x, rounded to 8 bits in blocks along the axis, or in squares. Sums over tokens (axis 0) have powers of two as scales,
+    the others have quotients."""
     x = np.asarray(x, np.float32)
     result = np.empty(x.shape)
     height, width = (BLOCK, BLOCK) if squares else (1, BLOCK) if axis == 1 else (BLOCK, 1)
@@ -81,7 +81,7 @@ class Model:
         for name in names:
             rows = len(self.w[name])
             self.grads[name], d_weight = d_weight[:rows], d_weight[rows:]
-        return self.q(d_y, 1) @ self.q(weight, 0, True)
+        return self.q(d_y, 1) @ self.q(weight, 1, True)  # the same rounded weight as in forward
 
     def norm(self, x, name):
         return x / np.sqrt((x * x).mean(1, keepdims=True) + EPSILON) * self.w[name]

@@ -343,6 +343,7 @@ View Engine::run_blocks(Frame& f, int64_t num_tokens) {
   const int64_t C = model_.config().hidden_size, L = model_.num_blocks();
   model_.begin(f);
   View x = f.push(num_tokens, C), y = f.push(num_tokens, C);
+  parameters_.compute_in_float8(false);
   const ParameterViews root = parameters_.acquire(0);
   if (num_tokens > 0) model_.root().embed_forward(f, root, x, nullptr);
   parameters_.release(0);

@@ -32,6 +32,7 @@ UnitParameters::UnitParameters(EngineContext& context)
     kept_[section] = UnitArrays(context, kind_of(section), Category::parameters, context.formats[section], elems,
                                 std::move(in_slots[section]));
   }
+  if (gathers_ && context.plan.options().gather_float8) float8_shards_.emplace(context, kept_);
 }
 
 int64_t UnitParameters::slot_bytes(int64_t unit) const {
@@ -54,6 +55,7 @@ ParameterViews UnitParameters::views(int64_t unit, const Buffer& slot) const {
     } else {
       view = {data, context_.formats[section], {context_.cut(unit, section).padded_elems}};
       data += view.bytes();
+      if (gathers_float8(unit, section)) whole.weights8[section] = float8_shards_->weights(unit, section, view);
     }
   }
   return whole;
@@ -134,6 +136,10 @@ void UnitParameters::gather_section(int64_t unit, Section section, View whole) {
   const UnitShards& cut = context_.cut(unit, section);
   if (cut.num_elems == 0) return;
   Stream& comm = *context_.streams.comm;
+  if (gathers_float8(unit, section)) {
+    comm.wait(updated_[static_cast<size_t>(unit)]);
+    return float8_shards_->gather(unit, section, whole);
+  }
   if (kept(section).tier(unit) == Tier::device) {
     comm.wait(updated_[static_cast<size_t>(unit)]);
     context_.ranks.shard->all_gather(kept(section).view(unit), whole, comm, kParametersSubject);
@@ -199,8 +205,17 @@ void UnitParameters::prefetch(int64_t unit) {
   gather(unit);
 }
 
+void UnitParameters::compute_in_float8(bool wanted) {
+  if (!float8_shards_ || std::exchange(in_float8_, wanted) == wanted) return;
+  for (size_t i = context_.num_outer_units(); i < slots_.size(); ++i) {
+    TESSERA_ASSERT(!slots_[i].acquired);
+    slots_[i].unit = -1;
+  }
+}
+
 void UnitParameters::updated(int64_t unit, Event event) {
-  replaced(unit);
+  if (float8_shards_) float8_shards_->replaced(unit, Section::trainable);
+  forget_gathered(unit);
   updated_[static_cast<size_t>(unit)] = std::move(event);
   stale_[static_cast<size_t>(unit)] = context_.plan.shard_optimizer() && context_.plan.shard_group_size() > 1;
 }
@@ -208,6 +223,14 @@ void UnitParameters::updated(int64_t unit, Event event) {
 void UnitParameters::replaced(int64_t unit) {
   updated_[static_cast<size_t>(unit)] = {};
   stale_[static_cast<size_t>(unit)] = 0;
+  for (const Section section : kSections) {
+    if (float8_shards_) float8_shards_->replaced(unit, section);
+  }
+  forget_gathered(unit);
+}
+
+// The slot of a unit no longer holds its parameters.
+void UnitParameters::forget_gathered(int64_t unit) {
   if (ParameterSlot* slot = slot_holding(unit)) {
     TESSERA_ASSERT(!slot->acquired);
     slot->unit = -1;

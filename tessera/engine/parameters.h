@@ -1,9 +1,10 @@
 // The parameters of a rank: the part of each unit that the rank keeps, and the complete units that it computes with.
 #pragma once
 
+#include <optional>
 #include <vector>
 
-#include "tessera/engine/unit_arrays.h"
+#include "tessera/engine/float8_shards.h"
 
 namespace tessera {
 
@@ -28,6 +29,9 @@ class UnitParameters {
   void release(int64_t unit);
   // Starts to gather a unit that is needed soon, if a slot is free. Ignores a `unit` that does not exist.
   void prefetch(int64_t unit);
+  // Whether products read the weights of the next acquired units in 8 bits. Only then, and if ShardOptions says so, the
+  // weights are gathered in 8 bits. No unit may be acquired. Collective.
+  void compute_in_float8(bool wanted);
 
   // ---- what this rank keeps
 
@@ -50,6 +54,7 @@ class UnitParameters {
 
   ParameterSlot* slot_holding(int64_t unit);
   ParameterSlot* take_slot(int64_t unit);
+  void forget_gathered(int64_t unit);
   void gather_in_place(int64_t unit);
   bool gather(int64_t unit);
   void gather_section(int64_t unit, Section section, View whole);
@@ -61,9 +66,13 @@ class UnitParameters {
   int64_t slot_bytes(int64_t unit) const;
   ParameterViews views(int64_t unit, const Buffer& slot) const;
 
+  bool gathers_float8(int64_t unit, Section section) const { return in_float8_ && float8_shards_->has(unit, section); }
+
   EngineContext& context_;
   PerSection<UnitArrays> kept_;
   const bool gathers_;  // this rank keeps only shards, and computes with units that are gathered from several ranks
+  std::optional<Float8Shards> float8_shards_;
+  bool in_float8_ = false;  // only with float8_shards_
   bool is_prepared_ = false;
   std::vector<char> stale_;             // [units] a resident section misses updates of other ranks
   std::vector<Event> updated_, ready_;  // [units]

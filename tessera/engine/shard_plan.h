@@ -111,7 +111,10 @@ struct ShardOptions {
   // Unset: on a GPU, measured times set the number; otherwise it is 0. Ignored if no moments may be late.
   std::optional<int64_t> late_blocks;
   std::optional<DType> reduce_dtype;  // type in which gradients are reduced; unset: their own type
-  bool sync_module_states = false;    // only rank 0 reads the initial parameters; it sends them to the others
+  // Gather the blocks' weights in 8 bits where products read them so. Only if EngineOptions::float8 is set, the
+  // strategy shards parameters, and they are on the device.
+  bool gather_float8 = false;
+  bool sync_module_states = false;  // only rank 0 reads the initial parameters; it sends them to the others
 };
 
 // The type of one micro-batch's gradients after backward, for a computation in `dtype`. It is `dtype`, except when

@@ -159,6 +159,7 @@ void Engine::forward_backward(const PackedBatch& packed, double scale) {
   const auto push_gradients = [&] { d_y = f.push(N, C), d_x = f.push(N, C); };
   std::vector<int64_t> height(static_cast<size_t>(L));  // of the stack when a block's backward starts
   x[0] = f.push(N, C);
+  parameters_.compute_in_float8(options_.float8);
   const ParameterViews root = parameters_.acquire(0);
   if (computes) model_.root().embed_forward(f, root, x[0], trains_from(0) ? &saved_embedding : nullptr);
   parameters_.release(0);

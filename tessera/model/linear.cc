@@ -103,12 +103,42 @@ LinearInput Linear::push_input_again(Frame& f, const ParameterViews& p, int64_t 
   return {{}, push_float8(f, columns, float8_terms(rows), kRight)};
 }
 
+std::optional<std::pair<Section, Float8Place>> Linear::place8(const ParameterTable& table) const {
+  const ParameterSpec& first = table.specs()[first_weight_];
+  Float8Place place{first.offset, 0, first.shape[1], 0};
+  for (Handle part = first_weight_; part <= last_weight_; ++part) {
+    const ParameterSpec& spec = table.specs()[part];
+    if (spec.quantized()) return {};
+    TESSERA_ASSERT(spec.section == first.section && spec.offset == place.offset + place.rows * place.columns);
+    place.rows += spec.shape[0];
+  }
+  return std::pair(first.section, place);
+}
+
+// A weight has the same squares and scales in both directions. Its blocks do not depend on how a step is divided, so
+// its scales may be quotients in both.
 Float8Matrix Linear::weight8(Frame& f, const ParameterViews& p, bool transposed) const {
+  const ParameterSpec& first = p.table->specs()[first_weight_];
+  const Float8Weights& gathered = p.weights8[first.section];
+  const auto place = std::ranges::find(gathered.places, first.offset, &Float8Place::offset);
+  if (place != gathered.places.end()) {
+    const auto& [offset, O, I, first_scale] = *place;
+    const Shape shape = float8_scales(O, I, kRight);
+    const View scales = gathered.scales.rows(first_scale, first_scale + shape.num_elems());
+    const Float8Matrix whole{{gathered.codes.rows(offset, offset + O * I).data, DType::e4m3, {O, I}},
+                             {scales.data, scales.dtype, shape},
+                             kRight};
+    if (!transposed) return whole;
+    const Float8Matrix narrow = push_float8(f, I, O, kRight);
+    f.ops->transpose8(whole, narrow);
+    return narrow;
+  }
   const View wide = weight(f, p);
   const int64_t O = wide.shape[0], I = wide.shape[1];
   const Float8Matrix narrow = transposed ? push_float8(f, I, O, kRight) : push_float8(f, O, I, kRight);
-  f.ops->quantize(transposed ? Kernels::Quantize{.x = wide, .columns = narrow}
-                             : Kernels::Quantize{.x = wide, .rows = narrow});
+  Kernels::Quantize call{.x = wide, .kind_of_columns = Float8ScaleKind::quotient};
+  (transposed ? call.columns : call.rows) = narrow;
+  f.ops->quantize(call);
   return narrow;
 }
 

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/model/adapter.h"
@@ -41,6 +42,8 @@ class Linear {
 
   // Throws UsageError if products in 8 bits do not support the sizes of the layer.
   void check_float8(const ParameterTable& table) const;
+  // The weight of all parts in its section of the table; first_scale is 0. Nothing if a part of it is quantized.
+  std::optional<std::pair<Section, Float8Place>> place8(const ParameterTable& table) const;
 
   // Whether the layer has an adapter with dropout.
   bool has_dropout() const { return !adapted_.empty() && adapter_dropout_ > 0; }

@@ -179,6 +179,15 @@ void Model::check_float8() const {
   }
 }
 
+std::vector<std::pair<Section, Float8Place>> Model::float8_places(int64_t block) const {
+  std::vector<std::pair<Section, Float8Place>> places;
+  Block& of = *blocks_[static_cast<size_t>(block)];
+  for (const Linear* layer : of.linear_layers()) {
+    if (const auto place = layer->place8(of.table())) places.push_back(*place);
+  }
+  return places;
+}
+
 void Model::begin(Frame& f) const {
   if (architecture_->begin && f.batch.num_tokens > 0) architecture_->begin(config_, constants_, f);
 }

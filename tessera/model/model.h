@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tessera/model/architecture.h"
@@ -44,6 +45,8 @@ class Model {
 
   // Throws UsageError if a block has a linear layer whose sizes products in 8 bits do not support.
   void check_float8() const;
+  // The weights of a block that products in 8 bits read, with their sections. Not those with a quantized part.
+  std::vector<std::pair<Section, Float8Place>> float8_places(int64_t block) const;
 
   // Computes what all blocks need for a batch: the rotary angles of its tokens. They stay on the stack.
   void begin(Frame& frame) const;

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "tessera/base/float8.h"
 #include "tessera/base/nf4.h"
 #include "tessera/base/view.h"
 
@@ -92,10 +94,19 @@ class ParameterTable {
   int64_t num_decayed_ = 0;
 };
 
+// The matrices of a section that products read in 8 bits, with the scales of squares of values (base/float8.h).
+struct Float8Weights {
+  View codes;   // e4m3, by element of the section
+  View scales;  // f32
+  std::span<const Float8Place> places;
+};
+
 // The parameters of a unit, or their gradients: a flat view of each section.
 struct ParameterViews {
   const ParameterTable* table = nullptr;
   PerSection<View> sections;  // gradients have only Section::trainable
+  // Sections that were gathered in 8 bits have views here. Their matrices are then unspecified in `sections`.
+  PerSection<Float8Weights> weights8 = {};
 
   const View& trainable() const { return sections[Section::trainable]; }
   // The view of one tensor: its elements of the section. For gradients, it is empty if the parameter is frozen.

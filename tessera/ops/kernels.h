@@ -54,6 +54,7 @@ inline Shape float8_scales(int64_t rows, int64_t columns, bool squares) {
   const auto blocks = [](int64_t elems) { return (elems + kFloat8Block - 1) / kFloat8Block; };
   return squares ? Shape{blocks(rows), (blocks(columns) + 3) / 4 * 4} : Shape{blocks(columns), rows};
 }
+inline constexpr size_t kMaxFloat8Places = 16;  // of Kernels::Float8Shard
 // The sum over rows of a matrix [R, K] has this many terms: R, and zeros up to a multiple that products need.
 inline int64_t float8_terms(int64_t rows) {
   constexpr int64_t kMultiple = 16;
@@ -291,12 +292,12 @@ class Kernels {
 
   // ---- linear: pre = x · weightᵀ + bias + added; y = residual + dropout(activation(pre))
   // The factors of a product have the type of the other views, or both are 8-bit matrices. An 8-bit matrix sums over
-  // its columns, so that the two backward products need transposed matrices. On a GPU, a left factor without squares
-  // must have a multiple of 4 rows.
+  // its columns, so that the two backward products need transposed matrices. On a GPU, a left factor has a multiple of
+  // 4 rows and no squares, and a right factor has squares.
 
   // Rounds x to 8 bits, for products that sum over its columns (`rows`) and over its rows (`columns`). Either may be
-  // empty. The scales of `rows` are quotients, those of `columns` powers of two (base/float8.h). With a norm, the call
-  // rounds the output that the norm had for x, with the same bits.
+  // empty. The scales of `rows` are quotients, those of `columns` powers of two (base/float8.h) unless kind_of_columns
+  // says otherwise. With a norm, the call rounds the output that the norm had for x, with the same bits.
   struct AppliedNorm {
     ByName by_name{};
     View weight = {};  // [K]; empty: no norm
@@ -310,8 +311,28 @@ class Kernels {
     AppliedNorm norm = {};
     Float8Matrix rows = {};     // [R, K]
     Float8Matrix columns = {};  // [K, float8_terms(R)]: x transposed, and zeros
+    // Of the squares of `columns`.
+    Float8ScaleKind kind_of_columns = Float8ScaleKind::power_of_two;
   };
   virtual void quantize(const Quantize& call) = 0;
+  // A part of an array with matrices that have at most kMaxFloat8Places places. Offsets, numbers of columns, `first`
+  // and the number of values are multiples of 16. The places must stay valid until the stream has done the call.
+  struct Float8Shard {
+    ByName by_name{};
+    View values;  // [n] bf16: elements [first, first + n) of the array
+    int64_t first = 0;
+    std::span<const Float8Place> places;
+  };
+  // The two calls round the matrices of an array whose parts are on different ranks to squares, with the same bits as
+  // `rows` of quantize() has for a complete matrix. largest_of_squares() finds the largest magnitude of each square
+  // among the values of a part: `largest` [T] f32, 0 for a square without any. quantize_shard() gets these of all R
+  // parts, and computes the scales of all squares [T] f32, and the codes of its own part [n] e4m3. Codes outside of
+  // the matrices are 0. Both run on the given stream of the device.
+  virtual void largest_of_squares(Stream& stream, const Float8Shard& shard, View largest) = 0;
+  virtual void quantize_shard(Stream& stream, const Float8Shard& shard, View largest /*[R, ≥ T] f32*/, View scales,
+                              View codes) = 0;
+  // to [K, R] gets the transpose of from [R, K]. Both have squares.
+  virtual void transpose8(const Float8Matrix& from, const Float8Matrix& to) = 0;
   // The values of an 8-bit matrix [R, K]: x [R, K]. With `transposed`, x [k, R] gets its first k columns, as rows.
   virtual void dequantize8(const Float8Matrix& from, bool transposed, View x) = 0;
   // Why the device has no products in 8 bits, or an empty text.

@@ -175,7 +175,7 @@ class Search {
   explicit Search(const FitRequest& request) : request_(request), families_(families(request)) {
     if (!families_.empty()) return;
     throw UsageError(option_place("fit"), "the settings that are given permit no combination of strategy and offload",
-                     "Leave out --offload or --strategy, and --fit chooses it");
+                     "Leave out --offload, --strategy or --gather-dtype, and --fit chooses it");
   }
 
   // The best members of the families, the fastest first. At least one family is searched to its end.

@@ -36,6 +36,7 @@ ShardOptions shard_options(const Settings& s) {
   options.max_units_in_flight = static_cast<int>(s.max_units_in_flight);
   options.bucket_bytes = s.reduce_bucket_size;
   options.reduce_dtype = s.reduce_dtype;
+  options.gather_float8 = s.gather_dtype == Settings::GatherDtype::fp8;
   // All ranks draw random weights from the same seed, so rank 0 need not send them.
   options.sync_module_states = s.sync_module_states && s.init != Settings::Init::random;
   return options;

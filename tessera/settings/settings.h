@@ -132,6 +132,8 @@ struct Settings {
   OptimizerStates optimizer_states = OptimizerStates::fp32;
   enum class MatmulPrecision { as_precision, fp8 };
   MatmulPrecision matmul_precision = MatmulPrecision::as_precision;
+  enum class GatherDtype { automatic, fp8 };
+  GatherDtype gather_dtype = GatherDtype::automatic;
   Recomputation activation_checkpointing;
   FuseMicroBatches fuse_micro_batches = FuseMicroBatches::automatic;
   bool cuda_graphs = true;

@@ -101,6 +101,16 @@ class Training(PrecisionTest):
             self.fails(2, "--matmul-precision: fp8 needs layers whose sizes are multiples of 16, but "
                           "there are 16 inputs and 40 outputs in transformer.layers.0.linear1. Leave the setting out", verb, *odd,
                        *(["--output-dir", "out"] if verb == "train" else []))
+        gather = [*EVALUATED, "--precision", "bf16", "--gather-dtype", "fp8", "--output-dir", "out"]
+        for words, message in [
+                (["--strategy", "full_shard"], 'needs products in fp8, but the matmul_precision is "as-precision". Give --matmul-precision fp8'),
+                ([*fp8, "--strategy", "zero2"], 'only sharded parameters are gathered for products, but the strategy "zero2" does not '
+                                                "shard them. Give --strategy full_shard"),
+                ([*fp8, "--strategy", "full_shard", "--offload", "parameters"],
+                 'needs parameters on the device, but the offload is "parameters:host". Leave parameters out of --offload'),
+                ([*fp8, "--strategy", "full_shard", "--nproc", "2", "--adapter", "lora", "--base-dtype", "nf4"],
+                 "the blocks have no weights that are gathered in 16 bits. Leave the setting out")]:
+            self.fails(2, message, "plan", *gather[:-2], *words)
         model = ["--model", "bloom-560m", "--precision", "bf16", *fp8]
         self.assertIn("on a GPU", self.succeeds("plan", *model, "--machine", "h200"))
         self.fails(2, "--matmul-precision: fp8 needs a GPU with compute capability 9.0, such as an H100 or H200. The NVIDIA A100 80 GB has "

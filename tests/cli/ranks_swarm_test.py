@@ -25,6 +25,8 @@ from tiny_job import FAILED, INPUT, MOST_RANKS, ON_GPU, OUT_OF_MEMORY, USAGE, Ti
 NUM_JOBS = int(os.environ.get("TESSERA_SWARM_JOBS", 120))
 FIRST_JOB = int(os.environ.get("TESSERA_SWARM_SEED", 0))
 LARGEST_WORLD = min(MOST_RANKS, int(os.environ.get("TESSERA_SWARM_RANKS", 4)))
+HAS_FLOAT8 = not ON_GPU or set(subprocess.run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"],
+                                              capture_output=True, text=True, check=True).stdout.split()) == {"9.0"}
 SHARDS_PARAMETERS = ["zero3", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"]
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
 # Values that are invalid for some settings. A job with such a value must work, or end with one error line.
@@ -100,7 +102,7 @@ class Job:
 
     def __init__(self, draw, folder):
         self.precision = draw.choice(["fp32", "fp32", "bf16", "fp16"] + (["tf32"] if ON_GPU else []))
-        in_8_bits = self.precision == "bf16" and not ON_GPU and draw.flip()
+        in_8_bits = self.precision == "bf16" and HAS_FLOAT8 and draw.flip()
         self.states = ["--matmul-precision", "fp8"] if in_8_bits else []
         kind, self.model = draw_model(draw, folder, 16 if in_8_bits else 1)
         has_questions = draw.flip(0.7)
@@ -179,6 +181,8 @@ class Job:
                 kinds = [kind for kind in kinds if kind != "gradients"]
             words += ["--offload", ",".join(kind + draw.choice([":host", ":file"]) for kind in kinds), "--offload-dir",
                       "files"]
+        if "fp8" in self.states and "nf4" not in self.training and strategy in SHARDS_PARAMETERS and draw.flip():
+            words += ["--gather-dtype", "fp8"] if not any("parameters" in str(word) for word in words) else []
         return words
 
     def words(self):

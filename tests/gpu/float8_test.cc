@@ -97,6 +97,58 @@ TEST(Float8OnGpu, RoundsToTheBitsOfACpu) {
   }
 }
 
+TEST(Float8OnGpu, PartsAndTransposesHaveTheBitsOfTheWhole) {
+  for (const auto& [R, K, parts] : {std::array<int64_t, 3>{128, 128, 1}, {16, 48, 2}, {272, 400, 3}, {1040, 144, 5}}) {
+    SCOPED_TRACE(::testing::Message() << R << " x " << K << " in " << parts << " parts");
+    const Source x(R, K, 7);
+    Matrix8 whole(*rig().cpu, R, K, true), across(*rig().cpu, K, R, true), own(*rig().gpu, R, K, true),
+        transposed(*rig().gpu, K, R, true);
+    rig().cpu_kernels->quantize(
+        {.x = x.cpu, .rows = whole.matrix(), .columns = across.matrix(), .kind_of_columns = Float8ScaleKind::quotient});
+    // The matrix begins after 32 elements of something else, and 16 others follow it.
+    const int64_t n = 32 + R * K + 16, size = (n / 16 + parts - 1) / parts * 16;
+    const Float8Matrix to = own.matrix();
+    const int64_t num_scales = to.scales.num_elems();
+    const Buffer values = rig().gpu->allocate(2 * n, Category::workspace),
+                 codes = rig().gpu->allocate(n, Category::workspace),
+                 largest = rig().gpu->allocate(4 * parts * num_scales, Category::workspace);
+    const View all = values.view({n}, DType::bf16), all_codes = codes.view({n}, DType::e4m3),
+               of_parts = largest.view({parts, num_scales}, DType::f32);
+    const auto stream = rig().gpu->make_stream();
+    rig().gpu_kernels->fill(all, 3);
+    stream->wait(rig().gpu->compute_stream().record());
+    stream->copy({x.gpu.data, DType::bf16, {R * K}}, all.rows(32, 32 + R * K));
+    const std::vector<Float8Place> places = {{32, R, K, 0}};
+    const auto shard = [&](int64_t part) {
+      const int64_t first = std::min(n, part * size);
+      return Kernels::Float8Shard{
+          .values = all.rows(first, std::min(n, first + size)), .first = first, .places = places};
+    };
+    for (int64_t part = 0; part < parts; ++part) {
+      const View row = of_parts.rows(part, part + 1);
+      rig().gpu_kernels->largest_of_squares(*stream, shard(part), {row.data, DType::f32, {num_scales}});
+    }
+    for (int64_t part = 0; part < parts; ++part) {
+      const Kernels::Float8Shard of = shard(part);
+      rig().gpu_kernels->quantize_shard(*stream, of, of_parts, {to.scales.data, DType::f32, {num_scales}},
+                                        all_codes.rows(of.first, of.first + of.values.num_elems()));
+    }
+    stream->copy(all_codes.rows(32, 32 + R * K), {to.values.data, DType::e4m3, {R * K}});
+    rig().gpu->compute_stream().wait(stream->record());
+    rig().gpu_kernels->transpose8(to, transposed.matrix());
+    // The scales that pad a row are unspecified.
+    const auto expect_same_values = [](Matrix8& a, Matrix8& b, int64_t rows, int64_t columns) {
+      a.fetch(), b.fetch();
+      EXPECT_EQ(a.codes, b.codes);
+      for (int64_t r = 0; r < rows; r += kFloat8Block) {
+        for (int64_t k = 0; k < columns; k += kFloat8Block) EXPECT_EQ(a.at(r, k), b.at(r, k)) << r << " " << k;
+      }
+    };
+    expect_same_values(whole, own, R, K);
+    expect_same_values(across, transposed, K, R);
+  }
+}
+
 // A sum of `length` products of 8-bit values. Hopper's tensor cores add fp8 products with at least 13 bits behind the
 // point of the largest one, for 128 terms. The sums of 128 terms are added in f32.
 TEST(Float8OnGpu, ProductsUseTheRoundedValues) {

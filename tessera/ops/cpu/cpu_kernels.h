@@ -48,6 +48,9 @@ class CpuKernels final : public Kernels {
   void linear_backward_weight8(const Float8Matrix& d_y, const Float8Matrix& x, bool fresh, View d_weight) override;
   void dequantize(View groups, View values) override;
   void quantize(const Quantize& call) override;
+  void largest_of_squares(Stream& stream, const Float8Shard& shard, View largest) override;
+  void quantize_shard(Stream& stream, const Float8Shard& shard, View largest, View scales, View codes) override;
+  void transpose8(const Float8Matrix& from, const Float8Matrix& to) override;
   void dequantize8(const Float8Matrix& from, bool transposed, View x) override;
   void join_factors(std::span<const FactorPlace> factors, View joined) override;
   void split_factors(View joined, std::span<const FactorPlace> factors, bool fresh) override;

@@ -32,6 +32,13 @@ class EmulatedKernels final : public Kernels {
   void convert(View from, View to) override { wide_->convert(from, to); }
   void join(View narrow, View rest, View x) override { wide_->join(narrow, rest, x); }
   void dequantize(View groups, View values) override { wide_->dequantize(groups, values); }
+  void largest_of_squares(Stream& stream, const Float8Shard& shard, View largest) override {
+    wide_->largest_of_squares(stream, shard, largest);
+  }
+  void quantize_shard(Stream& stream, const Float8Shard& shard, View largest, View scales, View codes) override {
+    wide_->quantize_shard(stream, shard, largest, scales, codes);
+  }
+  void transpose8(const Float8Matrix& from, const Float8Matrix& to) override { wide_->transpose8(from, to); }
   void dequantize8(const Float8Matrix& from, bool transposed, View x) override {
     wide_->dequantize8(from, transposed, x);
   }

@@ -49,6 +49,26 @@ void quantize_tile(const float* from, int64_t R, int64_t row_stride, int64_t K, 
   }
 }
 
+// Calls visit(values, i, n, square) for the runs of neighbouring elements of a part that are in one row of a square:
+// elements [i, i + n) of shard.values as f32. n is at most kFloat8Block.
+template <typename Visit>
+void for_each_run(const Kernels::Float8Shard& shard, Visit&& visit) {
+  float values[kFloat8Block];
+  const auto elem_bytes = static_cast<int64_t>(size_of(shard.values.dtype));
+  const int64_t end = shard.first + shard.values.num_elems();
+  for (const Float8Place& place : shard.places) {
+    const int64_t across = float8_scales(place.rows, place.columns, true)[1];
+    const int64_t last = std::min(end, place.offset + place.rows * place.columns);
+    for (int64_t at = std::max(shard.first, place.offset), n = 0; at < last; at += n) {
+      const int64_t row = (at - place.offset) / place.columns, column = (at - place.offset) % place.columns;
+      n = std::min({last - at, place.columns - column, kFloat8Block - column % kFloat8Block});
+      convert(shard.values.data + (at - shard.first) * elem_bytes, shard.values.dtype, values, DType::f32,
+              static_cast<size_t>(n));
+      visit(values, at - shard.first, n, place.first_scale + row / kFloat8Block * across + column / kFloat8Block);
+    }
+  }
+}
+
 }  // namespace
 
 void CpuKernels::dequantize(View groups, View values) {
@@ -99,12 +119,57 @@ void CpuKernels::quantize(const Quantize& call) {
                     column_block);
     }
     if (!call.columns) return;
-    quantize_tile(values, num_columns, 1, num_rows, kFloat8Block, Float8ScaleKind::power_of_two, call.columns,
-                  column_block, row_block);
+    const auto kind = call.columns.squares ? call.kind_of_columns : Float8ScaleKind::power_of_two;
+    quantize_tile(values, num_columns, 1, num_rows, kFloat8Block, kind, call.columns, column_block, row_block);
     if (first + num_rows < R) return;
     for (int64_t column = k; column < k + num_columns; ++column) {
       std::fill(codes(call.columns.values) + column * padded + R, codes(call.columns.values) + (column + 1) * padded,
                 uint8_t{0});
+    }
+  });
+}
+
+void CpuKernels::largest_of_squares(Stream& stream, const Float8Shard& shard, View largest) {
+  stream.run([shard, largest] {
+    auto* const all = reinterpret_cast<uint32_t*>(largest.data);
+    std::fill_n(all, largest.num_elems(), 0u);
+    for_each_run(shard, [&](const float* values, int64_t, int64_t n, int64_t square) {
+      all[square] = std::max(all[square], largest_bits(values, 1, n));
+    });
+  });
+}
+
+void CpuKernels::quantize_shard(Stream& stream, const Float8Shard& shard, View largest, View scales, View to) {
+  TESSERA_ASSERT(to.dtype == DType::e4m3 && to.num_elems() == shard.values.num_elems());
+  stream.run([shard, largest, scales, to] {
+    const auto scale_of = [&](int64_t square) {
+      const auto* of_part = reinterpret_cast<const uint32_t*>(largest.data) + square;
+      uint32_t most = 0;
+      for (int64_t r = 0; r < largest.shape[0]; ++r, of_part += largest.shape[1]) most = std::max(most, *of_part);
+      return float8_scale(most, Float8ScaleKind::quotient);
+    };
+    for (int64_t i = 0; i < scales.num_elems(); ++i) scales.as<float>()[i] = scale_of(i).scale;
+    std::fill_n(codes(to), to.num_elems(), uint8_t{0});
+    for_each_run(shard, [&](const float* values, int64_t first, int64_t n, int64_t square) {
+      const float inverse = scale_of(square).inverse;
+      for (int64_t i = 0; i < n; ++i) codes(to)[first + i] = f32_to_e4m3(values[i] * inverse);
+    });
+  });
+}
+
+void CpuKernels::transpose8(const Float8Matrix& from, const Float8Matrix& to) {
+  const int64_t R = from.values.shape[0], K = from.values.shape[1];
+  TESSERA_ASSERT(from.squares && to.squares && to.values.shape == (Shape{K, R}));
+  const float* const scales = from.scales.as<float>();
+  const int64_t pitch = from.scales.shape[1], to_pitch = to.scales.shape[1];
+  team_.for_ranges(K, kFloat8Block, [&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      for (int64_t r = 0; r < R; ++r) codes(to.values)[k * R + r] = codes(from.values)[r * K + k];
+      if (k % kFloat8Block > 0) continue;
+      const int64_t row = k / kFloat8Block;
+      for (int64_t i = 0; i < ceil_divide(R, kFloat8Block); ++i) {
+        to.scales.as<float>()[row * to_pitch + i] = scales[i * pitch + row];
+      }
     }
   });
 }

@@ -50,6 +50,9 @@ class CudaKernels final : public Kernels {
   void linear_backward_weight8(const Float8Matrix& d_y, const Float8Matrix& x, bool fresh, View d_weight) override;
   void dequantize(View groups, View values) override;
   void quantize(const Quantize& call) override;
+  void largest_of_squares(Stream& stream, const Float8Shard& shard, View largest) override;
+  void quantize_shard(Stream& stream, const Float8Shard& shard, View largest, View scales, View codes) override;
+  void transpose8(const Float8Matrix& from, const Float8Matrix& to) override;
   void dequantize8(const Float8Matrix& from, bool transposed, View x) override;
   std::string refusal_of_float8() const override;
   void join_factors(std::span<const FactorPlace> factors, View joined) override;

@@ -66,11 +66,15 @@ std::vector<Setting> optimization_settings() {
           "matmul_precision", &S::matmul_precision, recorded(Resume::new_folder, kOptimization),
           {{"as-precision", S::MatmulPrecision::as_precision}, {"fp8", S::MatmulPrecision::fp8}},
           "How many bits the linear layers of the blocks multiply in training. as-precision: those of --precision. "
-          "fp8, "
-          "only with --precision bf16: inputs, weights and gradients are rounded to 8 bits (e4m3), with a scale for "
-          "128 "
-          "values or for a square of them. This needs a GPU with compute capability 9.0 (H100, H200), or a CPU, which "
-          "emulates it for experiments. The head, evaluation and generation do not use fp8"),
+          "fp8, only with --precision bf16: inputs, weights and gradients are rounded to 8 bits (e4m3), with a scale "
+          "for 128 values or for a square of them. This needs a GPU with compute capability 9.0 (H100, H200), or a "
+          "CPU, which emulates it for experiments. The head, evaluation and generation do not use fp8"),
+      choice(
+          "gather_dtype", &S::gather_dtype, kOptimization,
+          {{"auto", S::GatherDtype::automatic}, {"fp8", S::GatherDtype::fp8}},
+          "Data type in which a strategy that shards parameters gathers the weights of the blocks in training. auto: "
+          "the type of --precision; fp8, only with --matmul-precision fp8: half the bytes, and the results have the "
+          "same bits. Each rank then keeps its part in fp8 as well (1 byte per parameter)"),
       takes_scalars(parsed(
           "activation_checkpointing", &S::activation_checkpointing, kOptimization, "none|auto|block|N|PART[=N],...",
           "Activations that are not kept, but computed again in the backward pass: none, as many as the memory needs "

@@ -49,6 +49,36 @@ std::optional<Fault> fault_of_offload(const Settings& s, int64_t num_ranks) {
   return {};
 }
 
+std::optional<Fault> fault_of_gathered_type(const Settings& s) {
+  if (s.gather_dtype != S::GatherDtype::fp8) return {};
+  if (s.matmul_precision != S::MatmulPrecision::fp8) {
+    return Fault{"gather_dtype",
+                 fmt::format("\"fp8\" needs products in fp8, but the matmul_precision is \"{}\"",
+                             word_of(s, "matmul_precision")),
+                 "Give --matmul-precision fp8, or remove this setting"};
+  }
+  return {};
+}
+
+std::optional<Fault> fault_of_gathering(const Settings& s) {
+  if (s.gather_dtype != S::GatherDtype::fp8) return {};
+  if (!row_of(s.strategy).shard_parameters) {
+    return Fault{
+        "gather_dtype",
+        fmt::format("only sharded parameters are gathered for products, but the strategy \"{}\" does not shard "
+                    "them",
+                    row_of(s.strategy).name),
+        "Give --strategy full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2, or remove this setting"};
+  }
+  if (s.offload.parameters != Tier::device) {
+    return Fault{
+        "gather_dtype",
+        fmt::format("\"fp8\" needs parameters on the device, but the offload is \"{}\"", word_of(s, "offload")),
+        "Leave parameters out of --offload, or remove this setting"};
+  }
+  return {};
+}
+
 std::optional<Fault> fault_of_groups(const Settings& s, int64_t num_ranks, int64_t ranks_per_node) {
   if (s.shard_group_size > 0 && !row_of(s.strategy).within_nodes) {
     return Fault{"shard_group_size",
@@ -59,12 +89,19 @@ std::optional<Fault> fault_of_groups(const Settings& s, int64_t num_ranks, int64
   return fault_of_ranks(engine_options(s).sharding, num_ranks, ranks_per_node);
 }
 
-// With --fit, the search asks fault_of_sharding() about each offload that it tries.
+// With --fit, the search asks fault_of_sharding() about each strategy and offload that it tries.
 std::optional<Fault> contradicting_offload(const ResolvedSettings& resolved) {
   const S& s = resolved.settings;
   if (!(resolved.groups & kSharding) || s.fit != 0) return {};
   const auto fault = fault_of_offload(s, resolved.num_ranks);
   return fault ? fault : fault_of_gradients(engine_options(s).sharding);
+}
+
+std::optional<Fault> contradicting_gathering(const ResolvedSettings& resolved) {
+  const S& s = resolved.settings;
+  if (!(resolved.groups & kOptimization)) return {};
+  const auto fault = fault_of_gathered_type(s);
+  return fault || s.fit != 0 ? fault : fault_of_gathering(s);
 }
 
 // The ranks of a node are not known yet, unless a group is given.
@@ -98,12 +135,13 @@ std::optional<Fault> loss_scale_of_deepspeed(const ResolvedSettings& resolved) {
 std::optional<Fault> fault_of_sharding(const Settings& settings, int64_t num_ranks, int64_t ranks_per_node) {
   if (auto fault = fault_of_offload(settings, num_ranks)) return fault;
   if (auto fault = fault_of_gradients(engine_options(settings).sharding)) return fault;
+  if (auto fault = fault_of_gathering(settings)) return fault;
   return fault_of_groups(settings, num_ranks, ranks_per_node);
 }
 
 std::span<const Rule> sharding_rules() {
-  static constexpr Rule kRules[] = {contradicting_offload, contradicting_groups, loss_scale_of_another_precision,
-                                    loss_scale_of_deepspeed};
+  static constexpr Rule kRules[] = {contradicting_offload, contradicting_gathering, contradicting_groups,
+                                    loss_scale_of_another_precision, loss_scale_of_deepspeed};
   return kRules;
 }
 

@@ -373,6 +373,33 @@ TEST(Plan, CountsTheBytesOfAStep) {
   count_bytes_of_a_step(untied(small_config("bloom", 0)));
 }
 
+// If blocks are gathered in 8 bits instead of bf16, each gather sends one byte less for each of their parameters. In
+// return, a rank keeps a byte for each parameter of its shard. The rest is small: scales, and what has no codes.
+TEST(Plan, CountsGathersIn8Bits) {
+  ModelConfig config = small_config("bloom", 0);
+  config.hidden_size = 64, config.num_heads = 4, config.ff_dim = 256, config.num_layers = 4;
+  EngineOptions options;
+  options.dtype = DType::bf16, options.float8 = true;
+  options.sharding.strategy = ShardingStrategy::full_shard;
+  const auto planned = [&](bool in_8_bits) {
+    options.sharding.gather_float8 = in_8_bits;
+    return plan_run(config, options, {{16, 2, 16}, {}, {}, 0}, {.world_size = R, .rank = 1, .ranks_per_node = R});
+  };
+  const Plan wide = planned(false), narrow = planned(true);
+  const int64_t elems = 4 * (12 * 64 * 64 + 13 * 64), sent = elems * (R - 1) / R;  // of all blocks
+  const int64_t saved = wide.step_bytes_sent - narrow.step_bytes_sent;
+  EXPECT_GT(saved, sent * 7 / 5);  // forward, and backward of all blocks but those that are still gathered
+  EXPECT_LT(saved, 2 * sent);
+  const int64_t kept =
+      narrow.device.peak(Phase::step, Category::parameters) - wide.device.peak(Phase::step, Category::parameters);
+  EXPECT_GE(kept, elems / R);
+  EXPECT_LT(kept, elems / R * 6 / 5);
+  EXPECT_EQ(narrow.device.peak(Phase::step, Category::gathered), wide.device.peak(Phase::step, Category::gathered));
+  options.float8 = false;
+  config.quantization = Quantization{};
+  EXPECT_THROW(planned(true), UsageError);
+}
+
 // A slot is a buffer for the parameters, or for the gradients, of one complete unit. Parameters and gradients each have
 // one slot for the root, one for an untied head, and one for each block in flight.
 void check_slots(ModelConfig config) {

@@ -272,6 +272,63 @@ TEST_P(Random8, FusedCallsEqualTheirParts) {
   expect_equal(h_columns, expected_again);
 }
 
+// The parts of an array with several matrices, on different ranks, get the codes and scales that quantize() gives to
+// each complete matrix. transpose8() of these equals `columns` of quantize().
+TEST_P(Random8, PartsHaveTheBitsOfTheWhole) {
+  std::vector<Float8Place> places;
+  int64_t end = 0, num_scales = 0;
+  for (int64_t i = draw(3); i > 0; --i) {
+    end += 16 * (draw(3) - 1);
+    const Float8Place place{end, draw16(300), draw16(300), num_scales};
+    places.push_back(place);
+    end += place.rows * place.columns;
+    num_scales += float8_scales(place.rows, place.columns, true).num_elems();
+  }
+  end += 16 * (draw(3) - 1);
+  const int64_t R = draw(5);
+  std::vector<float> values = wild_values(1, end, GetParam());
+  std::vector<uint16_t> bits(values.size());
+  convert(values.data(), DType::f32, bits.data(), DType::bf16, bits.size());
+  const View all{reinterpret_cast<std::byte*>(bits.data()), DType::bf16, {end}};
+  std::vector<uint8_t> codes(values.size(), 0x7f);
+  const View all_codes{reinterpret_cast<std::byte*>(codes.data()), DType::e4m3, {end}};
+  const int64_t pitch = num_scales + 4 * draw(3);
+  std::vector<float> largest(static_cast<size_t>(R * pitch), NAN), scales(static_cast<size_t>(num_scales));
+  Rig rig(2);
+  const auto stream = rig.device->make_stream();
+  const auto shard = [&](int64_t rank) {
+    const int64_t size = (end / 16 + R - 1) / R * 16, first = std::min(end, rank * size);
+    return Kernels::Float8Shard{
+        .values = all.rows(first, std::min(end, first + size)), .first = first, .places = places};
+  };
+  for (int64_t r = 0; r < R; ++r) {
+    rig->largest_of_squares(*stream, shard(r), view_of(largest.data() + r * pitch, {num_scales}));
+  }
+  for (int64_t r = 0; r < R; ++r) {
+    const Kernels::Float8Shard own = shard(r);
+    std::ranges::fill(scales, 0.0f);
+    rig->quantize_shard(*stream, own, view_of(largest.data(), {R, pitch}), view_of(scales.data(), {num_scales}),
+                        all_codes.rows(own.first, own.first + own.values.num_elems()));
+    stream->record().synchronize();
+  }
+  std::vector<uint8_t> expected_codes(codes.size());  // zeros outside of the matrices
+  for (const Float8Place& place : places) {
+    Matrix8 rows(place.rows, place.columns, true), columns(place.columns, place.rows, true),
+        transposed(place.columns, place.rows, true);
+    const View x{all.rows(place.offset, end).data, DType::bf16, {place.rows, place.columns}};
+    rig->quantize(
+        {.x = x, .rows = rows.matrix(), .columns = columns.matrix(), .kind_of_columns = Float8ScaleKind::quotient});
+    std::ranges::copy(rows.codes, expected_codes.begin() + place.offset);
+    rig->transpose8(rows.matrix(), transposed.matrix());
+    EXPECT_EQ(transposed.codes, columns.codes);
+    EXPECT_EQ(transposed.scales, columns.scales);
+    const std::vector<float> found(scales.begin() + place.first_scale,
+                                   scales.begin() + place.first_scale + std::ssize(rows.scales));
+    EXPECT_EQ(found, rows.scales);
+  }
+  EXPECT_EQ(codes, expected_codes);
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, Random8, ::testing::Range<uint64_t>(0, 12));
 
 TEST(Float8Matrix, AnInfinityOrNaNIsNotHidden) {
