@@ -127,10 +127,11 @@ memcheck() {
 }
 
 # racecheck makes tests hundreds of times slower, mostly in cuBLASLt's kernels. If these kernels are excluded,
-# racecheck (13.0) ends with an internal error. Therefore fewer tests of matrix products run under racecheck. Tests
-# with large arrays are also left out, because other tests run the same kernels on smaller arrays.
+# racecheck (13.0) ends with an internal error. Therefore fewer tests of matrix products run under racecheck, and none
+# of 8-bit products: it does not know the barriers of these kernels, and reports races. Tests with large arrays are also
+# left out, because other tests run the same kernels on smaller arrays.
 racecheck() {
-  sanitize racecheck "" gpu_ops --gtest_filter='-*Measuring*:*Tf32*:*Large*:*LongSequences*'
+  sanitize racecheck "" gpu_ops --gtest_filter='-*Measuring*:*Tf32*:*Large*:*LongSequences*:Float8*Products*:Float8*Pieces*'
   sanitize racecheck "" gpu_parity --gtest_filter='*small*-*TwentyUpdates*'
   sanitize racecheck "" "${engine[@]}" --gtest_filter='*Repeats*:*RankZero*'
 }
