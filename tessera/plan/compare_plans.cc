@@ -62,8 +62,8 @@ void print_comparison(const std::vector<NamedPlan>& plans, Console& console) {
     if (always ? !std::ranges::all_of(values, is_zero) : !std::ranges::all_of(values, is_first)) table.row(cells);
   };
   for (const char* key :
-       {"model", "world_size", "ranks_per_node", "device", "precision", "matmul_precision", "strategy", "offload",
-        "activation_checkpointing", "batch_size", "grad_accum", "batch_tokens", "machine/name"}) {
+       {"model", "world_size", "ranks_per_node", "device", "precision", "matmul_precision", "strategy", "gather_dtype",
+        "offload", "activation_checkpointing", "batch_size", "grad_accum", "batch_tokens", "machine/name"}) {
     row(key, key, text_of, false);
   }
   table.rule();

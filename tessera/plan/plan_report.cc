@@ -149,7 +149,9 @@ Record plan_record(const PlanReport& r) {
   record["ranks_per_node"] = r.rank.ranks_per_node;
   record["device"] = r.rank.device == DeviceKind::cuda ? "cuda" : "cpu";
   record["precision"] = r.precision();
-  record["matmul_precision"] = std::get<std::string>(find_setting("matmul_precision")->get(r.settings));
+  for (const char* name : {"matmul_precision", "gather_dtype"}) {
+    record[name] = std::get<std::string>(find_setting(name)->get(r.settings));
+  }
   record.update(searched_settings(r.settings));
   record["batch_tokens"] = r.settings.batch_tokens;
   if (r.fill) record["batch_tokens_used"] = r.fill->share;
