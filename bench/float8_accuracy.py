@@ -2,12 +2,16 @@
 """Compares the losses of training with products in fp8, in bf16 and in fp32.
 
   bench/float8_accuracy.py OUT.json [--tessera build/tessera] [--xquad FOLDER] [--seeds 3] [--threads 2]
+  bench/float8_accuracy.py OUT.json --gradients
 
 `fine-tuning`: the job of ./quickstart. `outliers N`: the same, but first one channel of each norm's output is N times as
 large, and the weights that read it are N times as small. The model computes the same function; its activations have
 channels of very different sizes, as those of large models have. `pretraining`: a Llama of 3 million parameters, from
 random weights, on the passages of XQuAD in four languages (FOLDER/xquad.*.json), or on those of the quickstart without
 --xquad. Each value is the mean loss of the held-out data after training.
+
+--gradients: the relative error of the gradient of each layer of the quickstart's model, for 24 of its questions, in
+bf16 and in fp8, compared with fp32. After one step, AdamW's first moment in a checkpoint is the gradient times 1 − β1.
 """
 import argparse
 import json
@@ -68,6 +72,47 @@ def corpus(xquad, path):
                     out.write(json.dumps({"text": paragraph["context"]}, ensure_ascii=False) + "\n")
 
 
+# The weights of a block of the quickstart's model, in the order of its array: output and input channels.
+LAYERS = {"query_key_value": (384, 128), "dense": (128, 128), "dense_h_to_4h": (512, 128), "dense_4h_to_h": (128, 512)}
+
+
+def gradients(args, folder, model, precision):
+    """{(block, layer): gradient of its weight}, times 1 − β1."""
+    command = [args.tessera, "train", str(RECIPE / "finetune.toml"), "--model", str(model), *PRECISIONS[precision],
+               "--max-steps", "1", "--max-grad-norm", "0", "--batch-size", "24", "--save-strategy", "steps", "--save-steps", "1",
+               "--eval-strategy", "no", "--no-eval-generation", "--no-eval-before", "--output-dir", str(folder / "step"),
+               "--overwrite", "--resume", "none", "--threads", str(args.threads), "--device", args.device]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    data = (folder / "step/checkpoint-1/rank-00000-of-00001.safetensors").read_bytes()
+    length, = struct.unpack("<Q", data[:8])
+    found = {}
+    for name, info in json.loads(data[8:8 + length]).items():
+        if not name.startswith("optimizer.m/block."):
+            continue
+        begin, end = (8 + length + offset for offset in info["data_offsets"])
+        values, at = np.frombuffer(data[begin:end], np.float32).astype(np.float64), 0
+        for layer, (out, channels) in LAYERS.items():
+            found[int(name.rsplit(".", 1)[1]), layer] = values[at:at + out * channels]
+            at += out * channels
+    return found
+
+
+def gradient_errors(args, folder):
+    columns = {}
+    for factor in (1, 4096):
+        model = RECIPE / "model"
+        if factor > 1:
+            model = folder / "outliers"
+            model_with_outliers(factor, model)
+        exact = gradients(args, folder, model, "fp32")
+        for precision in ("bf16", "fp8"):
+            found = gradients(args, folder, model, precision)
+            columns[precision if factor == 1 else f"{precision}_outliers"] = {
+                key: float(np.linalg.norm(found[key] - exact[key]) / np.linalg.norm(exact[key])) for key in exact}
+    return [{"name": f"block {block}, {layer}", "values": {name: round(of[block, layer], 4) for name, of in columns.items()}}
+            for block, layer in sorted(columns["bf16"], key=lambda key: (key[0], list(LAYERS).index(key[1])))]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -77,10 +122,14 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", default="", help="the jobs whose names contain this word")
+    parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--steps", type=int, default=400, help="of pretraining")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if args.gradients:
+            args.out.write_text(json.dumps(gradient_errors(args, folder), indent=1) + "\n")
+            return
         corpus(args.xquad, folder / "corpus.jsonl")
         (folder / "config.json").write_text(json.dumps(LLAMA))
         fine_tuning = [str(RECIPE / "finetune.toml"), "--no-eval-generation", "--no-eval-before", "--save-strategy", "no"]
