@@ -148,7 +148,7 @@ def short_run(args, name, limit_s=1800):
     """Returns the summary of a run of 24 steps. Removes the run's folder, so that no later report includes this run."""
     with tempfile.TemporaryDirectory(prefix="peers-", dir=args.runs) as folder:
         done = run([args.program, "train", RECIPES / f"{name}.toml", *model_of(name, args), "--device", "cuda",
-                    "--max-steps", "24", "--save-strategy", "no", "--eval-strategy", "no", "--no-eval-generation",
+                    "--max-steps", "24", "--save-strategy", "no", "--eval-strategy", "no", "--no-eval-generation", "--no-load-best-model-at-end",
                     "--output-dir", f"{folder}/run"], limit_s=limit_s)
         if done.returncode:
             raise SystemExit(done.stdout)
