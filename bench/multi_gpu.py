@@ -8,7 +8,7 @@ warm-up steps. A row runs on all GPUs, except the rows of the weak scaling, whic
 tokens/s per GPU, MFU, and the peak of each rank in MiB: Tessera's ledger without the CUDA context, and the peak of
 PyTorch's allocator. The row "nettest" checks and measures NCCL's collectives with `tessera nettest`. The rows "zero",
 "bloom" and "custom" are the workshop's recipes for 2, 4 and 8 GPUs, for 24 steps with the questions of the quickstart.
-They get samples/s of all GPUs.
+They get samples/s of all GPUs. The rows without --only take about six minutes on 2 GPUs; some rows run only with it.
 
 --peer names a script that torchrun starts with the arguments SIZE BATCH LENGTH STEPS WARM, and "ckpt" if blocks are
 checkpointed. It prints a line "PEER {json}" with tokens_s_gpu and peak_MiB. Without --peer, only Tessera runs.
@@ -47,6 +47,7 @@ ROWS = {
     "8b-8192": Row("llama-3.1-8b", 1, 8192, 3, 9),
     **{f"weak-3b-on-{gpus}": Row("llama-3.2-3b", 2, 2048, 4, 12, gpus=gpus, peer=False) for gpus in (1, 2, 4, 8)},
 }
+ONLY_ON_REQUEST = ["1b-2048", "3b-2048", "8b-4096-bf16-states", "8b-4096-fp8", "8b-4096-fp8-gathered"]
 NETTEST = "nettest"
 WORKSHOP = {f"{row}-on-{gpus}": (f"{folder}/{gpus}_gpus", gpus)
             for row, folder in [("zero", "deepspeed/deepspeed-multi-gpu"), ("bloom", "fsdp/bloom/multi_gpu"),
@@ -114,7 +115,7 @@ def main():
     gpus = len(listed.splitlines())
     known = [NETTEST, *ROWS, *WORKSHOP]
     needed = {**{name: row.gpus for name, row in ROWS.items()}, **{name: on for name, (_, on) in WORKSHOP.items()}}
-    names = args.only.split(",") if args.only else known
+    names = args.only.split(",") if args.only else [name for name in known if name not in ONLY_ON_REQUEST]
     if unknown := [name for name in names if name not in known]:
         parser.error(f"unknown rows {unknown}; known: {known}")
     results = {"gpus": listed.splitlines()[0].split(" (")[0], "count": gpus, "rows": {}}
@@ -122,6 +123,8 @@ def main():
         bench = MultiGpuBench(args, Path(folder), gpus)
         for name in names:
             if needed.get(name, 0) > gpus or (gpus == 1 and name.endswith("-gathered")):
+                continue
+            if not args.only and name in WORKSHOP and needed[name] < gpus // 2:
                 continue
             sides = [("ours", bench.nettest)] if name == NETTEST else [("ours", bench.workshop)] if name in WORKSHOP else \
                 [("ours", bench.ours), ("peer", bench.theirs)]
