@@ -63,11 +63,4 @@ constexpr Float8Scale float8_scale(uint32_t largest, Float8ScaleKind kind) {
   return {std::bit_cast<float>(bits), std::bit_cast<float>((254u << kExponent) - bits)};
 }
 
-// A matrix [rows, columns] among the elements of an array: it begins at element `offset`. Its scales are those of
-// squares of values (float8_scales() in ops/kernels.h), and begin at number `first_scale` among the scales of the
-// array.
-struct Float8Place {
-  int64_t offset = 0, rows = 0, columns = 0, first_scale = 0;
-};
-
 }  // namespace tessera

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/base/float8.h"
 #include "tessera/base/nf4.h"
 #include "tessera/base/view.h"
+#include "tessera/ops/float8_matrix.h"
 
 namespace tessera {
 
@@ -94,7 +94,7 @@ class ParameterTable {
   int64_t num_decayed_ = 0;
 };
 
-// The matrices of a section that products read in 8 bits, with the scales of squares of values (base/float8.h).
+// The matrices of a section that products read in 8 bits, with the scales of their squares.
 struct Float8Weights {
   View codes;   // e4m3, by element of the section
   View scales;  // f32

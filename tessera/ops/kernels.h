@@ -22,8 +22,8 @@
 #include <span>
 #include <string>
 
-#include "tessera/base/float8.h"
 #include "tessera/device/device.h"
+#include "tessera/ops/float8_matrix.h"
 #include "tessera/ops/flops.h"
 
 namespace tessera {
@@ -38,28 +38,6 @@ inline int64_t max_batch_tokens(int64_t group) {
 inline constexpr int64_t kMaxHeadDim = 512;           // channels of an attention head
 inline constexpr int64_t kMaxNormChannels = 16384;    // channels of a norm, if their number is a multiple of 8
 inline constexpr int64_t kMaxAnyNormChannels = 4096;  // channels of a norm, if their number is not a multiple of 8
-
-// A factor of a product in 8 bits, [R, K] (base/float8.h). The products of a linear layer sum over K. With b =
-// kFloat8Block, element (r, k) is values[r, k] · scales[k / b, r], and with `squares` values[r, k] · scales[r / b, k /
-// b]. cuBLASLt is fast if the left factor of a product (x, or d_y) has a scale for b terms of a row, and the right
-// factor (weight, or x in the gradient of the weight) has a scale for a square of b · b values. Linear chooses these.
-struct Float8Matrix {
-  View values;  // [R, K] e4m3
-  View scales;  // f32, float8_scales()
-  bool squares = false;
-  explicit operator bool() const { return static_cast<bool>(values); }
-};
-// The shape of the scales. A row for squares has space for a multiple of 4 scales, as cuBLASLt needs.
-inline Shape float8_scales(int64_t rows, int64_t columns, bool squares) {
-  const auto blocks = [](int64_t elems) { return (elems + kFloat8Block - 1) / kFloat8Block; };
-  return squares ? Shape{blocks(rows), (blocks(columns) + 3) / 4 * 4} : Shape{blocks(columns), rows};
-}
-inline constexpr size_t kMaxFloat8Places = 16;  // of Kernels::Float8Shard
-// The sum over rows of a matrix [R, K] has this many terms: R, and zeros up to a multiple that products need.
-inline int64_t float8_terms(int64_t rows) {
-  constexpr int64_t kMultiple = 16;
-  return (rows + kMultiple - 1) / kMultiple * kMultiple;
-}
 
 // Linear layers support all activations except silu. Gated layers support silu and gelu_tanh.
 enum class Activation { none, gelu_tanh, relu, silu };
