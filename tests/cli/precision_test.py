@@ -50,7 +50,7 @@ class Training(PrecisionTest):
                       ["--precision", "fp16", "--activation-checkpointing", "1"],
                       ["--precision", "bf16", "--activation-checkpointing", "mlp,attention=1"],
                       ["--precision", "bf16", "--optimizer-states", "bf16", "--save-async"],
-                      *([["--precision", "bf16", "--matmul-precision", "fp8"]] if self.has_float8() else [])]:
+                      *([["--precision", "bf16", "--matmul-precision", "fp8"]] if HAS_FLOAT8 else [])]:
             with self.subTest(words=words):
                 self.train("out", *words, "--epochs", "1", "--resume", "none", "--overwrite")
                 measured = self.json_of("out", "summary.json")["ledger_peak_bytes"]
@@ -59,15 +59,11 @@ class Training(PrecisionTest):
                 for category, peak in measured.items():
                     self.assertEqual(max(phase[category] for phase in plan["first_rank"]["device"].values()), peak, category)
 
-    def has_float8(self):
-        gpus = json.loads(self.succeeds("doctor", "--json"))["cuda"]["gpus"] if ON_GPU else []
-        return all(gpu["compute_capability"] == "9.0" for gpu in gpus)
-
     def test_products_in_8_bits(self):
         """Rounding a factor to 8 bits has a relative error of at most 2^-4, with a random sign. A loss averages over many
         products, so it changes by less than one such error."""
         words = [*EVALUATED, "--precision", "bf16", "--epochs", "2", "--threads", "2"]
-        if not self.has_float8():
+        if not HAS_FLOAT8:
             self.skipTest("the GPU has no products in 8 bits")
         fp8 = ["--matmul-precision", "fp8"]
         self.train("bf16", *words)

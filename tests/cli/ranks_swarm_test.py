@@ -20,13 +20,11 @@ import subprocess
 
 from ranks_job import SAVED_AFTER_SIGNAL, Run
 from tessera_cli import PROGRAM, main
-from tiny_job import FAILED, INPUT, MOST_RANKS, ON_GPU, OUT_OF_MEMORY, USAGE, TinyJobTest, jsonl, questions
+from tiny_job import FAILED, HAS_FLOAT8, INPUT, MOST_RANKS, ON_GPU, OUT_OF_MEMORY, USAGE, TinyJobTest, jsonl, questions
 
 NUM_JOBS = int(os.environ.get("TESSERA_SWARM_JOBS", 120))
 FIRST_JOB = int(os.environ.get("TESSERA_SWARM_SEED", 0))
 LARGEST_WORLD = min(MOST_RANKS, int(os.environ.get("TESSERA_SWARM_RANKS", 4)))
-HAS_FLOAT8 = not ON_GPU or set(subprocess.run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"],
-                                              capture_output=True, text=True, check=True).stdout.split()) == {"9.0"}
 SHARDS_PARAMETERS = ["zero3", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"]
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP]
 # Values that are invalid for some settings. A job with such a value must work, or end with one error line.

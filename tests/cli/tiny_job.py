@@ -3,6 +3,7 @@ import json
 import os
 import random
 import struct
+import subprocess
 
 from tessera_cli import CliTest
 
@@ -18,6 +19,9 @@ ON_GPU = os.environ.get("TEST_DEVICE") == "cuda"
 MOST_RANKS = int(os.environ.get("TEST_RANKS", 64))
 if ON_GPU:
     JOB += ["--device", "cuda", "--precision", "fp32"]  # tests compare runs on CPUs and GPUs; the default is bf16
+# Whether the device of the tests has products in fp8.
+HAS_FLOAT8 = not ON_GPU or set(subprocess.run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"],
+                                              capture_output=True, text=True, check=True).stdout.split()) == {"9.0"}
 EVALUATED = JOB + ["--eval-dataset", "eval.jsonl", "--eval-generation", "--max-new-tokens", "5"]
 GPT = ["--model", "gpt", "--init", "random", "--tokenizer", "tok", "--dataset", "train.jsonl", "--threads", "1",
        "--logging-steps", "1", "--lr", "1e-2", "--hidden-size", "16", "--num-layers", "2", "--num-heads", "2",

@@ -14,7 +14,7 @@ import sys
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 from tessera_cli import main
-from tiny_job import JOB, TinyJobTest, jsonl
+from tiny_job import HAS_FLOAT8, JOB, TinyJobTest, jsonl
 
 MIB = 2 ** 20
 
@@ -101,7 +101,7 @@ class GpuMemory(TinyJobTest):
                      "--strategy", "full_shard", "--offload",
                      source.choice(["none", "none", "optimizer=3", "optimizer,gradients=5", "parameters=2,optimizer"]),
                      "--optimizer-states", source.choice(["fp32", "bf16", "8bit"]), "--save-strategy", "no", "--save-dtype", "bf16",
-                     "--matmul-precision", source.choice(["as-precision", "fp8"]), "--fuse-micro-batches"]
+                     "--matmul-precision", source.choice(["as-precision", "fp8" if HAS_FLOAT8 else "as-precision"]), "--fuse-micro-batches"]
             fuse = source.choice(["auto", "off"])
             words.append(fuse)
             with self.subTest(words=words):

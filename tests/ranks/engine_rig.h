@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "forwarding_group.h"
 #include "rank_test.h"
 #include "tessera/base/random.h"
 #include "tessera/device/cuda/cuda_device.h"
@@ -197,8 +198,8 @@ inline std::unique_ptr<Device> make_test_device(ThreadPool& pool) {
 #endif
 }
 
-// NCCL takes about a second to start a group, so all cases of a program on GPUs share their groups. These book NCCL's
-// memory with a device of their own.
+// NCCL takes long to start a group, so all cases of a program on GPUs share their groups. These book NCCL's memory with
+// a device of their own.
 class GpuGroups final : public testing::Environment {
  public:
   Communicator& world() {
@@ -230,34 +231,12 @@ class GpuGroups final : public testing::Environment {
 inline auto* const gpu_groups = static_cast<GpuGroups*>(testing::AddGlobalTestEnvironment(new GpuGroups));
 
 // A reference to one of the shared groups.
-class SharedGroup final : public Communicator {
+class SharedGroup final : public ForwardingGroup {
  public:
-  explicit SharedGroup(Communicator& group) : group_(group) {}
-  int rank() const override { return group_.rank(); }
-  int size() const override { return group_.size(); }
-  void all_gather(View shard, View full, Stream& stream, const char* what) override {
-    group_.all_gather(shard, full, stream, what);
-  }
-  void reduce_scatter(View full, View shard, Stream& stream, const char* what) override {
-    group_.reduce_scatter(full, shard, stream, what);
-  }
-  void all_reduce(View x, Stream& stream, const char* what) override { group_.all_reduce(x, stream, what); }
-  void broadcast(View x, int root, Stream& stream, const char* what) override {
-    group_.broadcast(x, root, stream, what);
-  }
-  std::vector<std::string> all_gather_text(std::string_view text, const char* what) override {
-    return group_.all_gather_text(text, what);
-  }
-  std::vector<double> sum(std::vector<double> values, const char* what) override {
-    return group_.sum(std::move(values), what);
-  }
-  void barrier(const char* what) override { group_.barrier(what); }
+  using ForwardingGroup::ForwardingGroup;
   std::unique_ptr<Communicator> split(int color, int rank, int size) override {
     return std::make_unique<SharedGroup>(gpu_groups->split(color, rank, size));
   }
-
- private:
-  Communicator& group_;
 };
 
 // The group of all ranks of the test for a run on `device`.

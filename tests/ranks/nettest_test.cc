@@ -2,6 +2,7 @@
 // the wrong elements of damaged collectives.
 #include <functional>
 
+#include "forwarding_group.h"
 #include "rank_test.h"
 #include "tessera/comm/nettest/net_test.h"
 #include "tessera/comm/ranks/ranks_world.h"
@@ -10,13 +11,11 @@ namespace tessera {
 namespace {
 
 // Forwards to another communicator, and damages an array before or after each collective.
-class Damaged final : public Communicator {
+class Damaged final : public ForwardingGroup {
  public:
   using Damage = std::function<void(View)>;
   Damaged(Communicator& real, Damage before, Damage after)
-      : real_(real), before_(std::move(before)), after_(std::move(after)) {}
-  int rank() const override { return real_.rank(); }
-  int size() const override { return real_.size(); }
+      : ForwardingGroup(real), before_(std::move(before)), after_(std::move(after)) {}
   void all_gather(View shard, View full, Stream& stream, const char* what) override {
     around(full, stream, [&] { real_.all_gather(shard, full, stream, what); });
   }
@@ -29,14 +28,6 @@ class Damaged final : public Communicator {
   void broadcast(View x, int root, Stream& stream, const char* what) override {
     around(x, stream, [&] { real_.broadcast(x, root, stream, what); });
   }
-  std::vector<std::string> all_gather_text(std::string_view text, const char* what) override {
-    return real_.all_gather_text(text, what);
-  }
-  std::vector<double> sum(std::vector<double> values, const char* what) override {
-    return real_.sum(std::move(values), what);
-  }
-  void barrier(const char* what) override { real_.barrier(what); }
-  std::unique_ptr<Communicator> split(int color, int rank, int size) override { return real_.split(color, rank, size); }
 
  private:
   template <typename Call>
@@ -46,7 +37,6 @@ class Damaged final : public Communicator {
     if (after_) stream.run([this, view] { after_(view); });
   }
 
-  Communicator& real_;
   Damage before_, after_;
 };
 
@@ -109,28 +99,13 @@ TEST_F(NetTests, ALostContributionIsCounted) {
 }
 
 TEST_F(NetTests, ACollectiveThatDoesNothingIsCounted) {
-  class Idle final : public Communicator {
+  class Idle final : public ForwardingGroup {
    public:
-    explicit Idle(Communicator& real) : real_(real) {}
-    int rank() const override { return real_.rank(); }
-    int size() const override { return real_.size(); }
+    using ForwardingGroup::ForwardingGroup;
     void all_gather(View, View, Stream&, const char*) override {}
     void reduce_scatter(View, View, Stream&, const char*) override {}
     void all_reduce(View, Stream&, const char*) override {}
     void broadcast(View, int, Stream&, const char*) override {}
-    std::vector<std::string> all_gather_text(std::string_view text, const char* what) override {
-      return real_.all_gather_text(text, what);
-    }
-    std::vector<double> sum(std::vector<double> values, const char* what) override {
-      return real_.sum(std::move(values), what);
-    }
-    void barrier(const char* what) override { real_.barrier(what); }
-    std::unique_ptr<Communicator> split(int color, int rank, int size) override {
-      return real_.split(color, rank, size);
-    }
-
-   private:
-    Communicator& real_;
   };
   Idle idle(*group_);
   for (const NetCollective collective : kCollectives) {
