@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests that need GPUs, on an existing build. Each part takes less than ten minutes on a machine with H200s; in
+# Runs the tests that need GPUs, on an existing build. Each part has ten minutes: a test that exceeds them fails. In
 # `ranks`, several ranks use one GPU if there are fewer GPUs than ranks. --only: runs only tests whose name contains WORD.
 #   tools/gpu_tests.sh [--build FOLDER] [--part kernels|ranks|program|jobs|memcheck|racecheck] [--only WORD]
 set -uo pipefail
@@ -27,12 +27,14 @@ visible=${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}
 
 failed=() output=$(mktemp)
 trap 'rm -f "$output"' EXIT
-# check NAME SECONDS COMMAND...: runs the command for at most SECONDS, and prints one line with the result. If the
-# command fails, also prints the end of its output.
+# check NAME SECONDS COMMAND...: runs the command for at most SECONDS, or until the part must end, and prints one line
+# with the result. If the command fails, also prints the end of its output.
 check() {
   local name=$1 limit=$2 begin=$SECONDS code
   shift 2
   [[ $name == *$only* ]] || return
+  local left=$((part_end - SECONDS))
+  [ $left -lt "$limit" ] && limit=$((left > 1 ? left : 1))
   timeout -k 10 "$limit" "$@" >"$output" 2>&1
   code=$?
   if [ $code -eq 0 ]; then
@@ -128,8 +130,8 @@ memcheck() {
 
 # racecheck makes tests hundreds of times slower, mostly in cuBLASLt's kernels. If these kernels are excluded,
 # racecheck (13.0) ends with an internal error. Therefore fewer tests of matrix products run under racecheck, and none
-# of 8-bit products: it does not know the barriers of these kernels, and reports races. Tests with large arrays are also
-# left out, because other tests run the same kernels on smaller arrays.
+# of 8-bit products: it reports races within cuBLASLt's kernels for them. Tests with large arrays are also left out,
+# because other tests run the same kernels on smaller arrays.
 racecheck() {
   sanitize racecheck "" gpu_ops --gtest_filter='-*Measuring*:*Tf32*:*Large*:*LongSequences*:Float8*Products*:Float8*Pieces*'
   sanitize racecheck "" gpu_parity --gtest_filter='*small*-*TwentyUpdates*'
@@ -137,6 +139,9 @@ racecheck() {
 }
 
 echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort | uniq -c | xargs)"
-for part in $parts; do $part; done
+for part in $parts; do
+  part_end=$((SECONDS + 590))
+  $part
+done
 [ ${#failed[@]} -eq 0 ] || { printf 'failed: %s\n' "${failed[@]}"; exit 1; }
 echo "all passed"
