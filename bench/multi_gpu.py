@@ -8,7 +8,7 @@ warm-up steps. A row runs on all GPUs, except the rows of the weak scaling, whic
 tokens/s per GPU, MFU, and the peak of each rank in MiB: Tessera's ledger without the CUDA context, and the peak of
 PyTorch's allocator. The row "nettest" checks and measures NCCL's collectives with `tessera nettest`. The rows "zero",
 "bloom" and "custom" are the workshop's recipes for 2, 4 and 8 GPUs, for 24 steps with the questions of the quickstart.
-They get samples/s of all GPUs. The rows without --only take about six minutes on 2 GPUs; some rows run only with it.
+They get samples/s of all GPUs. Some rows run only if --only names them.
 
 --peer names a script that torchrun starts with the arguments SIZE BATCH LENGTH STEPS WARM, and "ckpt" if blocks are
 checkpointed. It prints a line "PEER {json}" with tokens_s_gpu and peak_MiB. Without --peer, only Tessera runs.

@@ -72,9 +72,9 @@ std::vector<Setting> optimization_settings() {
       choice(
           "gather_dtype", &S::gather_dtype, kOptimization,
           {{"auto", S::GatherDtype::automatic}, {"fp8", S::GatherDtype::fp8}},
-          "Data type in which a strategy that shards parameters gathers the weights of the blocks in training. auto: "
-          "the type of --precision; fp8, only with --matmul-precision fp8: half the bytes, and the results have the "
-          "same bits. Each rank then keeps its part in fp8 as well (1 byte per parameter)"),
+          "How ranks send sharded weights of the blocks to each other in training. auto: in the type of --precision; "
+          "fp8, only with --matmul-precision fp8: in 8 bits, which halves the bytes. The results have the same bits. "
+          "Each rank then also keeps its part in 8 bits (1 byte per parameter)"),
       takes_scalars(parsed(
           "activation_checkpointing", &S::activation_checkpointing, kOptimization, "none|auto|block|N|PART[=N],...",
           "Activations that are not kept, but computed again in the backward pass: none, as many as the memory needs "
