@@ -6,7 +6,7 @@ import shutil
 import unittest
 
 from tessera_cli import main
-from tiny_job import EVALUATED, GPT, JOB, MOST_RANKS, ON_GPU, TinyJobTest, questions, read_tensors, without_timing
+from tiny_job import EVALUATED, GPT, HAS_FLOAT8, JOB, MOST_RANKS, ON_GPU, TinyJobTest, questions, read_tensors, without_timing
 
 NOTE, NOTED = "The CPU emulates ", 0 if ON_GPU else 1
 FP16 = EVALUATED + ["--precision", "fp16", "--epochs", "6", "--save-strategy", "steps", "--save-steps", "4"]
