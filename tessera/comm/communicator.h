@@ -31,6 +31,10 @@ class Communicator {
   // a collective fails or a rank does not arrive within the time limit. The error names the calling rank, the
   // collective, its subject and the missing ranks. On GPUs, the watch of the group (collective_watch.h) ends the run.
 
+  // Memory from which this group gathers fastest, or null if every memory of the device does as well. The buffers of
+  // the device that all_gather reads and writes should come from it. All ranks must then allocate buffers of the same
+  // sizes, and `full` must be the same part of its buffer on all ranks.
+  virtual Allocator* allocator() { return nullptr; }
   // full [P] = the shards [S] of all ranks, by rank. `shard` may be this rank's own part of `full`.
   virtual void all_gather(View shard, View full, Stream& stream, const char* what) = 0;
   // shard [S] = this rank's part of the sum of all ranks' `full` [P]. `shard` may be this rank's own part of `full`.

@@ -7,7 +7,7 @@ namespace tessera {
 Buffer::~Buffer() {
   if (!data_) return;
   device_->ledger_.remove(category_, bytes_);
-  device_->give_back(data_, bytes_);
+  source_->give_back(data_, bytes_);
 }
 
 View Buffer::view(Shape shape, DType dtype) const {
@@ -19,7 +19,7 @@ std::string Device::remedy() const {
   return "Use smaller batches, shorter texts or a smaller model; `tessera plan` shows how much memory training needs";
 }
 
-Buffer Device::allocate(int64_t bytes, Category category) {
+Buffer Device::allocate(int64_t bytes, Category category, Allocator* from) {
   TESSERA_ASSERT(bytes >= 0);
   if (bytes > limit_bytes_ - ledger_.current_total()) {
     throw OutOfMemoryError(name_of(category),
@@ -28,7 +28,8 @@ Buffer Device::allocate(int64_t bytes, Category category) {
                                        bytes, ledger_.current_total(), limit_bytes_),
                            "Give the run more memory");
   }
-  std::byte* data = take(bytes);
+  Allocator* const source = from ? from : this;
+  std::byte* data = source->take(bytes);
   if (!data) {
     throw OutOfMemoryError(name_of(category),
                            fmt::format("{} bytes could not be allocated in addition to the {} bytes already held",
@@ -36,7 +37,9 @@ Buffer Device::allocate(int64_t bytes, Category category) {
                            remedy());
   }
   ledger_.add(category, bytes);
-  return Buffer(this, data, bytes, category);
+  Buffer buffer(this, source, data, bytes, category);
+  if (from) clear(data, bytes);
+  return buffer;
 }
 
 }  // namespace tessera

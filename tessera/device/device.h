@@ -22,6 +22,18 @@ enum class DeviceKind { cpu, cuda, counting };
 class Device;
 class Timeline;
 
+// Where the memory of buffers comes from: a device, or what a group of ranks offers (Communicator::allocator()).
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+
+ private:
+  friend class Buffer;
+  friend class Device;
+  virtual std::byte* take(int64_t bytes) = 0;  // nullptr if no memory is left
+  virtual void give_back(std::byte* data, int64_t bytes) = 0;
+};
+
 // Owned memory of a device. Destruction returns it to the device and removes it from the ledger. Movable, not copyable.
 class Buffer {
  public:
@@ -40,29 +52,31 @@ class Buffer {
 
  private:
   friend class Device;
-  Buffer(Device* device, std::byte* data, int64_t bytes, Category category)
-      : device_(device), data_(data), bytes_(bytes), category_(category) {}
+  Buffer(Device* device, Allocator* source, std::byte* data, int64_t bytes, Category category)
+      : device_(device), source_(source), data_(data), bytes_(bytes), category_(category) {}
   void swap(Buffer& other) noexcept {
     std::swap(device_, other.device_);
+    std::swap(source_, other.source_);
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     std::swap(category_, other.category_);
   }
 
   Device* device_ = nullptr;
+  Allocator* source_ = nullptr;
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
   Category category_ = Category::workspace;
 };
 
-class Device {
+class Device : private Allocator {
  public:
-  virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
 
   // Zeroed memory aligned to kAlignment. The ledger records exactly `bytes` bytes. Throws OutOfMemoryError with the
-  // category, the requested bytes and the bytes that the device already holds.
-  Buffer allocate(int64_t bytes, Category category);
+  // category, the requested bytes and the bytes that the device already holds. With `from`, the memory comes from this
+  // allocator instead of the device's own. The allocator must outlive the buffer.
+  Buffer allocate(int64_t bytes, Category category, Allocator* from = nullptr);
 
   // From now on, allocate() throws if the device would hold more bytes than this: as if it had no more memory.
   void limit_to(int64_t bytes) { limit_bytes_ = bytes; }
@@ -86,9 +100,8 @@ class Device {
 
  private:
   friend class Buffer;
-  virtual std::byte* take(int64_t bytes) = 0;  // nullptr if no memory is left
-  virtual void give_back(std::byte* data, int64_t bytes) = 0;
-  virtual std::string remedy() const;  // for the error when no memory is left
+  virtual void clear(std::byte* data, int64_t bytes) = 0;  // zeroes memory that comes from another allocator
+  virtual std::string remedy() const;                      // for the error when no memory is left
 
   Ledger ledger_;
   int64_t limit_bytes_ = std::numeric_limits<int64_t>::max();

@@ -41,7 +41,7 @@ Float8Shards::Float8Shards(EngineContext& context, const PerSection<UnitArrays>&
     throw UsageError(option_place("gather_dtype"), "the blocks have no weights that are gathered in 16 bits",
                      "Leave the setting out");
   }
-  memory_ = context_.device.allocate(bytes, Category::parameters);
+  memory_ = context_.device.allocate(bytes, Category::parameters, context_.ranks.shard->allocator());
   largest_ = context_.device.allocate(bytes_of(most_scales, DType::f32) * context_.plan.shard_group_size(),
                                       Category::communication);
   bytes = 0;

@@ -22,7 +22,8 @@ UnitParameters::UnitParameters(EngineContext& context)
     Buffer& buffer = slots_[context.slot_of_outer(u)].buffer;
     for (const Section section : kSections) {
       if (context.plan.tier(kind_of(section), u) != Tier::device) continue;
-      if (buffer.bytes() == 0) buffer = context.device.allocate(slot_bytes(u), Category::gathered);
+      if (buffer.bytes() == 0)
+        buffer = context.device.allocate(slot_bytes(u), Category::gathered, context.ranks.shard->allocator());
       in_slots[section][static_cast<size_t>(u)] =
           part_of(views(u, buffer).sections[section], context.cut(u, section).own);
     }
@@ -30,7 +31,7 @@ UnitParameters::UnitParameters(EngineContext& context)
   for (const Section section : kSections) {
     const auto elems = context.of_units([&](int64_t unit) { return kept_range(unit, section).size(); });
     kept_[section] = UnitArrays(context, kind_of(section), Category::parameters, context.formats[section], elems,
-                                std::move(in_slots[section]));
+                                std::move(in_slots[section]), context.ranks.shard->allocator());
   }
   if (gathers_ && context.plan.options().gather_float8) float8_shards_.emplace(context, kept_);
 }
@@ -80,7 +81,7 @@ void UnitParameters::prepare() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const int64_t bytes = context_.slot_size(i, [&](int64_t unit) { return slot_bytes(unit); });
     if (slots_[i].buffer.bytes() > 0 || bytes == 0) continue;
-    slots_[i].buffer = context_.device.allocate(bytes, Category::gathered);
+    slots_[i].buffer = context_.device.allocate(bytes, Category::gathered, context_.ranks.shard->allocator());
   }
   if (staging_bytes > 0) staging_ = context_.host.allocate(staging_bytes, Category::staging);
 }

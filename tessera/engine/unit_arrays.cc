@@ -59,7 +59,7 @@ void transfer_all(const std::string& folder, const char* action, std::byte* data
 }  // namespace
 
 UnitArrays::UnitArrays(EngineContext& context, ArrayKind kind, Category category, DType dtype,
-                       std::vector<int64_t> elems, std::vector<View> given)
+                       std::vector<int64_t> elems, std::vector<View> given, Allocator* from)
     : dtype_(dtype), folder_(context.plan.options().file_folder) {
   given.resize(elems.size());
   int64_t on_device = 0, on_host = 0, in_file = 0;
@@ -71,7 +71,7 @@ UnitArrays::UnitArrays(EngineContext& context, ArrayKind kind, Category category
     places_.push_back({tier, elems[u], end, array});
     if (!array) end += bytes_of(elems[u], dtype_);
   }
-  if (on_device > 0) device_ = context.device.allocate(on_device, category);
+  if (on_device > 0) device_ = context.device.allocate(on_device, category, from);
   if (on_host > 0) host_ = context.host.allocate(on_host, category);
   context.file_bytes += in_file;
   if (in_file > 0 && context.device.kind() != DeviceKind::counting) file_ = make_file(folder_, in_file);

@@ -16,9 +16,9 @@ class UnitArrays {
   // Tier::device), allocates nothing for this unit: given[unit] is device memory that the caller owns, and becomes the
   // unit's array. Tier::file uses one unnamed file in ShardOptions::file_folder. The file disappears with this object.
   // Every rank creates the folder if it is missing. Throws OutOfMemoryError. Throws RunError if the folder cannot be
-  // written or has no room.
+  // written or has no room. On Tier::device, the memory comes from `from`, if it is not null.
   UnitArrays(EngineContext& context, ArrayKind kind, Category category, DType dtype, std::vector<int64_t> elems,
-             std::vector<View> given = {});
+             std::vector<View> given = {}, Allocator* from = nullptr);
   ~UnitArrays();
   UnitArrays(UnitArrays&& other) noexcept { swap(other); }
   UnitArrays& operator=(UnitArrays&& other) noexcept {

@@ -16,6 +16,7 @@ class ForwardingGroup : public Communicator {
   explicit ForwardingGroup(Communicator& real) : real_(real) {}
   int rank() const override { return real_.rank(); }
   int size() const override { return real_.size(); }
+  Allocator* allocator() override { return real_.allocator(); }
   void all_gather(View shard, View full, Stream& stream, const char* what) override {
     real_.all_gather(shard, full, stream, what);
   }

@@ -2,13 +2,14 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 namespace {
 
 std::atomic<ncclResult_t> result{ncclSuccess}, asynchronous{ncclSuccess};
 std::atomic<void (*)()> on_collective{nullptr};
-std::atomic<int> num_destroyed, num_aborted;
+std::atomic<int> num_destroyed, num_aborted, num_windows;
 
 ncclResult_t collective() {
   if (auto* call = on_collective.load()) call();
@@ -20,7 +21,8 @@ ncclResult_t collective() {
 extern "C" {
 
 // Each collective and ncclCommInitRankConfig return `of_calls`. ncclCommGetAsyncError reports `between_calls`. Each
-// collective calls `call`, unless it is nullptr. Sets the counts of destroyed and aborted communicators to 0.
+// collective calls `call`, unless it is nullptr. Sets the counts of destroyed and aborted communicators to 0. Memory
+// from ncclMemAlloc is memory of the host.
 void stub_nccl_set(ncclResult_t of_calls, ncclResult_t between_calls, void (*call)()) {
   result = of_calls;
   asynchronous = between_calls;
@@ -32,6 +34,28 @@ int stub_nccl_num_destroyed() {
 }
 int stub_nccl_num_aborted() {
   return num_aborted;
+}
+
+int stub_nccl_num_windows() {
+  return num_windows;
+}
+
+ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
+  if (result == ncclSuccess) *data = std::malloc(bytes);
+  return result;
+}
+ncclResult_t ncclMemFree(void* data) {
+  std::free(data);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommWindowRegister(ncclComm_t, void* data, size_t, ncclWindow_t* window, int) {
+  ++num_windows;
+  *window = static_cast<ncclWindow_t>(data);
+  return result;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
+  --num_windows;
+  return ncclSuccess;
 }
 
 ncclResult_t ncclGetVersion(int* version) {

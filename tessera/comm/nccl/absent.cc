@@ -4,8 +4,8 @@
 
 namespace tessera {
 
-std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host, std::shared_ptr<NcclMemory>,
-                                                     const WatchOptions&) {
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host, int,
+                                                     std::shared_ptr<NcclMemory>, const WatchOptions&) {
   if (host->size() == 1) return host;
   throw RunError("NCCL", "this program was built without it", "Build Tessera on a machine with nccl.h, or use one GPU");
 }

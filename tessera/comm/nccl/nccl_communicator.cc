@@ -3,10 +3,11 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 
-#include "tessera/comm/nccl/nccl_library.h"
+#include "tessera/comm/nccl/nccl_windows.h"
 #include "tessera/comm/time_limit.h"
 #include "tessera/device/cuda/cuda_check.h"
 
@@ -47,8 +48,9 @@ constexpr double kNcclStartSlack_s = 30;
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::unique_ptr<Communicator> host, std::shared_ptr<NcclMemory> memory, const WatchOptions& watch)
-      : nccl_(nccl_library()), host_(std::move(host)), memory_(std::move(memory)), watch_options_(watch) {}
+  NcclCommunicator(std::unique_ptr<Communicator> host, int node, std::shared_ptr<NcclMemory> memory,
+                   const WatchOptions& watch)
+      : nccl_(nccl_library()), host_(std::move(host)), node_(node), memory_(std::move(memory)), watch_options_(watch) {}
   ~NcclCommunicator() override {
     if (!comm_) return;
     watch_.reset();
@@ -60,11 +62,15 @@ class NcclCommunicator final : public Communicator {
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
+  Allocator* allocator() override { return nccl_.has_windows() ? &windows_ : nullptr; }
 
   void all_gather(View shard, View full, Stream& stream, const char* what) override {
     TESSERA_ASSERT(shard.dtype == full.dtype && shard.num_elems() * size() == full.num_elems());
     count_all_gather(shard.bytes());
     put("all_gather", what, stream, [&](cudaStream_t native) {
+      if (on_one_node_) {
+        for (const View& array : {shard, full}) check(windows_.open(comm_, array.data), "all_gather", what);
+      }
       return nccl_.all_gather(shard.data, full.data, count(shard), type_of(shard.dtype), comm_, native);
     });
   }
@@ -96,21 +102,24 @@ class NcclCommunicator final : public Communicator {
   }
   void barrier(const char* what) override { host_->barrier(what); }
   std::unique_ptr<Communicator> split(int color, int rank, int size) override {
-    return make_nccl_communicator(host_->split(color, rank, size), memory_, watch_options_);
+    return make_nccl_communicator(host_->split(color, rank, size), node_, memory_, watch_options_);
   }
   std::unique_ptr<Communicator> duplicate_for_host() override { return host_->duplicate_for_host(); }
 
  private:
   void start() {
     ncclUniqueId id;
-    std::string text;
-    if (rank() == 0) {
-      check(nccl_.get_unique_id(&id), "start", "the NCCL group");
-      text.assign(id.internal, sizeof id.internal);
-    }
-    const auto texts = host_->all_gather_text(text, "NCCL's group");
+    if (rank() == 0) check(nccl_.get_unique_id(&id), "start", "the NCCL group");
+    const auto texts = host_->all_gather_text({id.internal, rank() == 0 ? sizeof id.internal : 0}, "NCCL's group");
     std::memcpy(id.internal, texts[0].data(), sizeof id.internal);
+    const auto nodes = host_->all_gather_text(std::to_string(node_), "the nodes of NCCL's group");
+    on_one_node_ = std::ranges::count(nodes, nodes[0]) == size();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+    // Among the GPUs of one node, copy engines are faster in a step, because they leave the multiprocessors alone. NCCL
+    // advises against this policy where the ranks of several nodes should communicate as fast as possible.
+    if (on_one_node_ && nccl_.has_windows()) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+#endif
     ncclComm_t comm = nullptr;
     {
       const TimeLimit limit = limit_of("start", kNcclStartSlack_s);
@@ -138,14 +147,9 @@ class NcclCommunicator final : public Communicator {
     return {fmt::format("rank {}", watch_options_.rank), fmt::format("{} of {}: {}", collective, what, how),
             "Set NCCL_DEBUG=INFO to see details"};
   }
-  std::string text_of(ncclResult_t result) const {
-    const char* last = nccl_.last_error(comm_);  // the last error of the process; comm_ may be null
-    return fmt::format("NCCL has failed: {}{}{}", nccl_.error_string(result), last && *last ? ": " : "",
-                       last ? last : "");
-  }
   void check(ncclResult_t result, const char* collective, const char* what) const {
     if (result == ncclSuccess) return;
-    const std::string text = text_of(result);
+    const std::string text = nccl_.text_of(result, comm_);
     if (text.find("out of memory") == text.npos) throw failed(collective, what, text);
     throw OutOfMemoryError(fmt::format("rank {}", watch_options_.rank),
                            fmt::format("{} of {}: {}", collective, what, text), cuda::kNoMemoryRemedy);
@@ -167,26 +171,29 @@ class NcclCommunicator final : public Communicator {
     }
     ncclResult_t state = ncclSuccess;
     const ncclResult_t result = nccl_.comm_async_error(comm_, &state);
-    if (result != ncclSuccess) return text_of(result);
-    return state == ncclSuccess || state == ncclInProgress ? "" : text_of(state);
+    if (result != ncclSuccess) return nccl_.text_of(result, comm_);
+    return state == ncclSuccess || state == ncclInProgress ? "" : nccl_.text_of(state, comm_);
   }
 
   const NcclLibrary& nccl_;
   std::unique_ptr<Communicator> host_;
+  const int node_;
+  bool on_one_node_ = false;  // known after start()
   std::shared_ptr<NcclMemory> memory_;
   const WatchOptions watch_options_;
   const int exceptions_ = std::uncaught_exceptions();
   ncclComm_t comm_ = nullptr;
+  NcclWindows windows_{nccl_};
   int device_ = 0;
   std::unique_ptr<CollectiveWatch> watch_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
+std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host, int node,
                                                      std::shared_ptr<NcclMemory> memory, const WatchOptions& watch) {
   if (host->size() == 1) return host;
-  return std::make_unique<NcclCommunicator>(std::move(host), std::move(memory), watch);
+  return std::make_unique<NcclCommunicator>(std::move(host), node, std::move(memory), watch);
 }
 
 std::string nccl_description() {

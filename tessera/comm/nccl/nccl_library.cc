@@ -8,6 +8,8 @@
 namespace tessera {
 namespace {
 
+constexpr int kFirstWithWindows = 22800;  // 2.28.0
+
 NcclLibrary open_library() {
   void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   const char* remedy = "Install NCCL, or put the folder of libnccl.so.2 into LD_LIBRARY_PATH";
@@ -29,10 +31,23 @@ NcclLibrary open_library() {
   find(nccl.all_reduce, "ncclAllReduce");
   find(nccl.broadcast, "ncclBroadcast");
   find(nccl.version, "ncclGetVersion");
+  int version = 0;
+  nccl.version(&version);
+  if (NCCL_VERSION_CODE >= kFirstWithWindows && version >= kFirstWithWindows) {
+    find(nccl.mem_alloc, "ncclMemAlloc");
+    find(nccl.mem_free, "ncclMemFree");
+    find(nccl.window_register, "ncclCommWindowRegister");
+    find(nccl.window_deregister, "ncclCommWindowDeregister");
+  }
   return nccl;
 }
 
 }  // namespace
+
+std::string NcclLibrary::text_of(ncclResult_t result, ncclComm_t comm) const {
+  const char* last = last_error(comm);
+  return fmt::format("NCCL has failed: {}{}{}", error_string(result), last && *last ? ": " : "", last ? last : "");
+}
 
 const NcclLibrary& nccl_library() {
   static const NcclLibrary library = open_library();

@@ -124,7 +124,7 @@ class RanksWorld final : private WorldBasis, public World {
     if (!cuda) return group;
     const auto end_run = [this](const CommunicationError& error) { fail(error.code(), error.what(), options_.report); };
     return make_nccl_communicator(
-        std::move(group), std::make_shared<NcclMemory>(device),
+        std::move(group), nodes()[static_cast<size_t>(rank())], std::make_shared<NcclMemory>(device),
         {.rank = rank(), .timeout_s = options_.timeout_s, .board = board_.get(), .fail = end_run});
   }
   void enter_phase(const char* phase) override {

@@ -85,6 +85,7 @@ class CountingDevice final : public Device {
     return reinterpret_cast<std::byte*>(address);
   }
   void give_back(std::byte*, int64_t) override {}
+  void clear(std::byte*, int64_t) override {}
 
   const CountedDevice counted_;
   CountingStream compute_;

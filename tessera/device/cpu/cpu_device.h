@@ -1,6 +1,8 @@
 // The host as a device. The device for pinned host memory derives from CpuDevice.
 #pragma once
 
+#include <cstring>
+
 #include "tessera/device/device.h"
 
 namespace tessera {
@@ -30,6 +32,8 @@ class CpuDevice : public Device {
   void give_back(std::byte* data, int64_t bytes) override;
 
  private:
+  void clear(std::byte* data, int64_t bytes) override { std::memset(data, 0, static_cast<size_t>(bytes)); }
+
   ThreadPool& pool_;
   ImmediateStream compute_;
 };

@@ -102,9 +102,13 @@ class CudaDevice final : public Device {
       return nullptr;
     }
     check(error, "cudaMalloc");
-    check(cudaMemsetAsync(data, 0, size, stream()), "cudaMemsetAsync");
-    check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");  // other streams may now use the memory
+    clear(static_cast<std::byte*>(data), bytes);
     return static_cast<std::byte*>(data);
+  }
+  void clear(std::byte* data, int64_t bytes) override {
+    check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    check(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), stream()), "cudaMemsetAsync");
+    check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");  // other streams may now use the memory
   }
   void give_back(std::byte* data, int64_t) override {
     cudaSetDevice(ordinal_);

@@ -52,9 +52,10 @@ struct Nccl : testing::Test {
   }
   static int num_destroyed() { return of_stub<int()>("stub_nccl_num_destroyed")(); }
   static int num_aborted() { return of_stub<int()>("stub_nccl_num_aborted")(); }
+  static int num_windows() { return of_stub<int()>("stub_nccl_num_windows")(); }
   std::unique_ptr<Communicator> make_group(double timeout_s) {
     const auto fail = [this](const CommunicationError& error) { failure.set_value(error.what()); };
-    return make_nccl_communicator(std::make_unique<HostOfTwo>(), std::make_shared<NcclMemory>(*device),
+    return make_nccl_communicator(std::make_unique<HostOfTwo>(), 0, std::make_shared<NcclMemory>(*device),
                                   {.rank = 5, .timeout_s = timeout_s, .board = nullptr, .fail = fail});
   }
   View view() { return view_of(x.data(), {8}); }
@@ -78,7 +79,7 @@ TEST_F(Nccl, CollectivesThatEndAreFine) {
   EXPECT_EQ(num_aborted(), 0);
 }
 
-// A group starts NCCL at its first collective on an array. Each group that has started NCCL books 490 MiB until its
+// A group starts NCCL at its first collective on an array. Each group that has started NCCL books 530 MiB until its
 // end. The first of these groups also books 390 MiB for NCCL's kernels. These bytes stay booked (NcclMemory).
 TEST_F(Nccl, StartsWithTheFirstArrayAndBooksItsMemory) {
   set(kSuccess, kSuccess);
@@ -87,17 +88,49 @@ TEST_F(Nccl, StartsWithTheFirstArrayAndBooksItsMemory) {
   EXPECT_EQ(booked_mib(), 0);
   group->all_reduce(view(), stream, "gradients of h.3");
   group->all_reduce(view(), stream, "gradients of h.2");
-  EXPECT_EQ(booked_mib(), 390 + 490);
+  EXPECT_EQ(booked_mib(), 390 + 530);
   world->all_reduce(view(), stream, "gradients of h.3");
-  EXPECT_EQ(booked_mib(), 390 + 2 * 490);
+  EXPECT_EQ(booked_mib(), 390 + 2 * 530);
   stream.finish();
   group.reset();
-  EXPECT_EQ(booked_mib(), 390 + 490);
+  EXPECT_EQ(booked_mib(), 390 + 530);
   EXPECT_EQ(num_destroyed(), 1);
   auto unused = make_group(1e6);
   unused.reset();
   EXPECT_EQ(num_destroyed(), 1);
-  EXPECT_EQ(booked_mib(), 390 + 490);
+  EXPECT_EQ(booked_mib(), 390 + 530);
+}
+
+// Buffers become windows at the first all_gather that uses them, each once, and are windows as long as they live.
+TEST_F(Nccl, MapsWhatAllGatherUses) {
+  set(kSuccess, kSuccess);
+  auto group = make_group(1e6);
+  Buffer shards = device->allocate(64, Category::parameters, group->allocator()),
+         full = device->allocate(64, Category::gathered, group->allocator());
+  EXPECT_EQ(device->ledger().current(Category::parameters), 64);
+  const View shard = shards.view({16}, DType::f32).rows(8, 12);
+  group->reduce_scatter(full.view({8}, DType::f32), shard, stream, "gradients");
+  EXPECT_EQ(num_windows(), 0);
+  group->all_gather(shard, full.view({8}, DType::f32), stream, "parameters");
+  group->all_gather(shard, full.view({16}, DType::f32).rows(8, 16), stream, "parameters");
+  EXPECT_EQ(num_windows(), 2);
+  group->all_gather(view().rows(0, 4), view(), stream, "memory of the device");
+  EXPECT_EQ(num_windows(), 2);
+  stream.finish();
+  shards = {};
+  EXPECT_EQ(num_windows(), 1);
+  full = {};
+  EXPECT_EQ(num_windows(), 0);
+  EXPECT_EQ(device->ledger().current(Category::gathered), 0);
+}
+
+TEST_F(Nccl, MemoryThatNcclDoesNotGiveIsAnError) {
+  set(kCudaError, kSuccess);
+  const auto group = make_group(1e6);
+  EXPECT_THROW(device->allocate(64, Category::parameters, group->allocator()), OutOfMemoryError);
+  EXPECT_EQ(device->ledger().current(Category::parameters), 0);
+  set(kSystemError, kSuccess);
+  EXPECT_THROW(device->allocate(64, Category::parameters, group->allocator()), RunError);
 }
 
 TEST_F(Nccl, ACollectiveThatDoesNotEndIsReportedWithTheRankInTheWorld) {
