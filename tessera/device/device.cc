@@ -7,6 +7,7 @@ namespace tessera {
 Buffer::~Buffer() {
   if (!data_) return;
   device_->ledger_.remove(category_, bytes_);
+  device_->make_current();
   source_->give_back(data_, bytes_);
 }
 
@@ -29,6 +30,7 @@ Buffer Device::allocate(int64_t bytes, Category category, Allocator* from) {
                            "Give the run more memory");
   }
   Allocator* const source = from ? from : this;
+  make_current();
   std::byte* data = source->take(bytes);
   if (!data) {
     throw OutOfMemoryError(name_of(category),

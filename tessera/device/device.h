@@ -100,6 +100,7 @@ class Device : private Allocator {
 
  private:
   friend class Buffer;
+  virtual void make_current() {}  // before each call of an allocator: an allocator of GPU memory uses the current GPU
   virtual void clear(std::byte* data, int64_t bytes) = 0;  // zeroes memory that comes from another allocator
   virtual std::string remedy() const;                      // for the error when no memory is left
 

@@ -92,8 +92,10 @@ class CudaDevice final : public Device {
     compute_.synchronize();
   }
 
+  void make_current() override {
+    if (cudaSetDevice(ordinal_) != cudaSuccess) cudaGetLastError();  // a later call reports the error
+  }
   std::byte* take(int64_t bytes) override {
-    check(cudaSetDevice(ordinal_), "cudaSetDevice");
     void* data = nullptr;
     const size_t size = static_cast<size_t>(bytes > 0 ? bytes : 1);
     const cudaError_t error = cudaMalloc(&data, size);
@@ -106,12 +108,10 @@ class CudaDevice final : public Device {
     return static_cast<std::byte*>(data);
   }
   void clear(std::byte* data, int64_t bytes) override {
-    check(cudaSetDevice(ordinal_), "cudaSetDevice");
     check(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), stream()), "cudaMemsetAsync");
     check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");  // other streams may now use the memory
   }
   void give_back(std::byte* data, int64_t) override {
-    cudaSetDevice(ordinal_);
     cudaFree(data);  // waits for work that uses the memory; a later call reports errors of this work
   }
 
