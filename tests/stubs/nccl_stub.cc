@@ -9,7 +9,7 @@ namespace {
 
 std::atomic<ncclResult_t> result{ncclSuccess}, asynchronous{ncclSuccess};
 std::atomic<void (*)()> on_collective{nullptr};
-std::atomic<int> num_destroyed, num_aborted, num_windows;
+std::atomic<int> num_destroyed, num_aborted, num_windows, policy;
 
 ncclResult_t collective() {
   if (auto* call = on_collective.load()) call();
@@ -39,6 +39,10 @@ int stub_nccl_num_aborted() {
 int stub_nccl_num_windows() {
   return num_windows;
 }
+// The CTAPolicy of the last communicator.
+int stub_nccl_policy() {
+  return policy;
+}
 
 ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
   if (result == ncclSuccess) *data = std::malloc(bytes);
@@ -49,8 +53,8 @@ ncclResult_t ncclMemFree(void* data) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommWindowRegister(ncclComm_t, void* data, size_t, ncclWindow_t* window, int) {
-  ++num_windows;
-  *window = static_cast<ncclWindow_t>(data);
+  *window = result == ncclSuccess ? static_cast<ncclWindow_t>(data) : nullptr;
+  num_windows += result == ncclSuccess;
   return result;
 }
 ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
@@ -66,7 +70,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memset(id, 7, sizeof *id);
   return ncclSuccess;
 }
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId, int, ncclConfig_t*) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId, int, ncclConfig_t* config) {
+  policy = config->CTAPolicy;
   static char the_group;
   *comm = reinterpret_cast<ncclComm_t>(&the_group);
   return result;

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nccl.h>
 
 #include <future>
 
@@ -15,13 +16,15 @@ namespace {
 
 constexpr int kSuccess = 0, kCudaError = 1, kSystemError = 2, kRemoteError = 6;  // ncclResult_t
 
-// Rank 0 of a group of two ranks. The other rank always sends the same text as rank 0.
+// Rank 0 of a group of two ranks. The other rank always sends the same text as rank 0, and if `apart`, the number of
+// another node.
 class HostOfTwo final : public Communicator {
  public:
+  explicit HostOfTwo(bool apart = false) : apart_(apart) {}
   int rank() const override { return 0; }
   int size() const override { return 2; }
   std::vector<std::string> all_gather_text(std::string_view text, const char*) override {
-    return std::vector<std::string>(2, std::string(text));
+    return {std::string(text), apart_ && text == "0" ? "1" : std::string(text)};
   }
   std::vector<double> sum(std::vector<double> values, const char*) override { return values; }
   void barrier(const char*) override {}
@@ -30,6 +33,9 @@ class HostOfTwo final : public Communicator {
   void reduce_scatter(View, View, Stream&, const char*) override {}
   void all_reduce(View, Stream&, const char*) override {}
   void broadcast(View, int, Stream&, const char*) override {}
+
+ private:
+  const bool apart_;
 };
 
 // Loads the stand-in for NCCL and returns its function `name`. A test must call of_stub() before the
@@ -53,9 +59,10 @@ struct Nccl : testing::Test {
   static int num_destroyed() { return of_stub<int()>("stub_nccl_num_destroyed")(); }
   static int num_aborted() { return of_stub<int()>("stub_nccl_num_aborted")(); }
   static int num_windows() { return of_stub<int()>("stub_nccl_num_windows")(); }
-  std::unique_ptr<Communicator> make_group(double timeout_s) {
+  static int policy() { return of_stub<int()>("stub_nccl_policy")(); }
+  std::unique_ptr<Communicator> make_group(double timeout_s, bool apart = false) {
     const auto fail = [this](const CommunicationError& error) { failure.set_value(error.what()); };
-    return make_nccl_communicator(std::make_unique<HostOfTwo>(), 0, std::make_shared<NcclMemory>(*device),
+    return make_nccl_communicator(std::make_unique<HostOfTwo>(apart), 0, std::make_shared<NcclMemory>(*device),
                                   {.rank = 5, .timeout_s = timeout_s, .board = nullptr, .fail = fail});
   }
   View view() { return view_of(x.data(), {8}); }
@@ -114,6 +121,7 @@ TEST_F(Nccl, MapsWhatAllGatherUses) {
   group->all_gather(shard, full.view({8}, DType::f32), stream, "parameters");
   group->all_gather(shard, full.view({16}, DType::f32).rows(8, 16), stream, "parameters");
   EXPECT_EQ(num_windows(), 2);
+  EXPECT_EQ(policy(), NCCL_CTA_POLICY_ZERO);
   group->all_gather(view().rows(0, 4), view(), stream, "memory of the device");
   EXPECT_EQ(num_windows(), 2);
   stream.finish();
@@ -122,6 +130,28 @@ TEST_F(Nccl, MapsWhatAllGatherUses) {
   full = {};
   EXPECT_EQ(num_windows(), 0);
   EXPECT_EQ(device->ledger().current(Category::gathered), 0);
+}
+
+TEST_F(Nccl, MapsNothingBetweenNodes) {
+  set(kSuccess, kSuccess);
+  const auto group = make_group(1e6, true);
+  const Buffer full = device->allocate(64, Category::gathered, group->allocator());
+  group->all_gather(full.view({4}, DType::f32), full.view({8}, DType::f32), stream, "parameters");
+  EXPECT_EQ(num_windows(), 0);
+  EXPECT_EQ(policy(), NCCL_CONFIG_UNDEF_INT);
+  stream.finish();
+}
+
+TEST_F(Nccl, MemoryThatCannotBeMappedIsAnErrorOfTheCollective) {
+  set(kSuccess, kSuccess);
+  const auto group = make_group(1e6);
+  const Buffer full = device->allocate(64, Category::gathered, group->allocator());
+  group->all_reduce(view(), stream, "the first array");
+  set(kSystemError, kSuccess);
+  EXPECT_THROW(group->all_gather(full.view({4}, DType::f32), full.view({8}, DType::f32), stream, "parameters"),
+               CommunicationError);
+  EXPECT_EQ(num_windows(), 0);
+  stream.finish();
 }
 
 TEST_F(Nccl, MemoryThatNcclDoesNotGiveIsAnError) {
