@@ -33,7 +33,8 @@ class Communicator {
 
   // Memory from which this group gathers fastest, or null if every memory of the device does as well. The buffers of
   // the device that all_gather reads and writes should come from it. All ranks must then allocate buffers of the same
-  // sizes, and `full` must be the same part of its buffer on all ranks.
+  // sizes, use them first in the same order, and `full` must be the same part of its buffer on all ranks. The group
+  // must outlive the buffers. A GPU has their memory back when all ranks have freed theirs.
   virtual Allocator* allocator() { return nullptr; }
   // full [P] = the shards [S] of all ranks, by rank. `shard` may be this rank's own part of `full`.
   virtual void all_gather(View shard, View full, Stream& stream, const char* what) = 0;
