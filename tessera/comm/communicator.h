@@ -31,10 +31,10 @@ class Communicator {
   // a collective fails or a rank does not arrive within the time limit. The error names the calling rank, the
   // collective, its subject and the missing ranks. On GPUs, the watch of the group (collective_watch.h) ends the run.
 
-  // Memory from which this group gathers fastest, or null if every memory of the device does as well. The buffers of
-  // the device that all_gather reads and writes should come from it. All ranks must then allocate buffers of the same
-  // sizes, use them first in the same order, and `full` must be the same part of its buffer on all ranks. The group
-  // must outlive the buffers. A GPU has their memory back when all ranks have freed theirs.
+  // all_gather is fastest if both of its arrays are in memory of this allocator. Null: all memory of the device is
+  // equally good. All ranks must allocate buffers of the same sizes from it, and use them in all_gather for the first
+  // time in the same order. `full` must be the same part of its buffer on all ranks. The group must outlive the
+  // buffers. The memory of a freed buffer is free when all ranks have freed theirs.
   virtual Allocator* allocator() { return nullptr; }
   // full [P] = the shards [S] of all ranks, by rank. `shard` may be this rank's own part of `full`.
   virtual void all_gather(View shard, View full, Stream& stream, const char* what) = 0;

@@ -52,6 +52,7 @@ ncclResult_t ncclMemFree(void* data) {
   std::free(data);
   return ncclSuccess;
 }
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
 ncclResult_t ncclCommWindowRegister(ncclComm_t, void* data, size_t, ncclWindow_t* window, int) {
   *window = result == ncclSuccess ? static_cast<ncclWindow_t>(data) : nullptr;
   num_windows += result == ncclSuccess;
@@ -61,6 +62,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
   --num_windows;
   return ncclSuccess;
 }
+#endif
 
 ncclResult_t ncclGetVersion(int* version) {
   *version = 22803;
@@ -71,7 +73,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId, int, ncclConfig_t* config) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
   policy = config->CTAPolicy;
+#else
+  (void)config;
+#endif
   static char the_group;
   *comm = reinterpret_cast<ncclComm_t>(&the_group);
   return result;

@@ -16,7 +16,7 @@ ncclResult_t NcclWindows::open(ncclComm_t comm, const std::byte* data) {
   if (data >= begin + block.bytes || block.comm) return ncclSuccess;
   block.comm = comm;
   return nccl_.window_register(comm, const_cast<std::byte*>(begin), static_cast<size_t>(block.bytes), &block.window,
-                               NcclLibrary::kSymmetric);
+                               kNcclSymmetric);
 }
 
 std::byte* NcclWindows::take(int64_t bytes) {

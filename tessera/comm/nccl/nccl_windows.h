@@ -22,7 +22,7 @@ class NcclWindows final : public Allocator {
   struct Block {
     int64_t bytes = 0;
     ncclComm_t comm = nullptr;  // null until the block is mapped
-    NcclLibrary::Window window = nullptr;
+    NcclWindow window = nullptr;
   };
   std::byte* take(int64_t bytes) override;
   void give_back(std::byte* data, int64_t bytes) override;

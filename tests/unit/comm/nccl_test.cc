@@ -3,9 +3,9 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nccl.h>
 
 #include <future>
+#include <limits>
 
 #include "manual_stream.h"
 #include "tessera/comm/nccl/nccl_communicator.h"
@@ -15,6 +15,7 @@ namespace tessera {
 namespace {
 
 constexpr int kSuccess = 0, kCudaError = 1, kSystemError = 2, kRemoteError = 6;  // ncclResult_t
+constexpr int kPolicyZero = 2, kNoPolicy = std::numeric_limits<int>::min();      // CTAPolicy of ncclConfig_t
 
 // Rank 0 of a group of two ranks. The other rank always sends the same text as rank 0, and if `apart`, the number of
 // another node.
@@ -108,9 +109,15 @@ TEST_F(Nccl, StartsWithTheFirstArrayAndBooksItsMemory) {
   EXPECT_EQ(booked_mib(), 390 + 530);
 }
 
+struct NcclMapped : Nccl {
+  void SetUp() override {
+    set(kSuccess, kSuccess);
+    if (!make_group(1e6)->allocator()) GTEST_SKIP() << "the nccl.h of this build is older than 2.28";
+  }
+};
+
 // Buffers become windows at the first all_gather that uses them, each once, and are windows as long as they live.
-TEST_F(Nccl, MapsWhatAllGatherUses) {
-  set(kSuccess, kSuccess);
+TEST_F(NcclMapped, AllGatherMapsWhatItUses) {
   auto group = make_group(1e6);
   Buffer shards = device->allocate(64, Category::parameters, group->allocator()),
          full = device->allocate(64, Category::gathered, group->allocator());
@@ -121,7 +128,7 @@ TEST_F(Nccl, MapsWhatAllGatherUses) {
   group->all_gather(shard, full.view({8}, DType::f32), stream, "parameters");
   group->all_gather(shard, full.view({16}, DType::f32).rows(8, 16), stream, "parameters");
   EXPECT_EQ(num_windows(), 2);
-  EXPECT_EQ(policy(), NCCL_CTA_POLICY_ZERO);
+  EXPECT_EQ(policy(), kPolicyZero);
   group->all_gather(view().rows(0, 4), view(), stream, "memory of the device");
   EXPECT_EQ(num_windows(), 2);
   stream.finish();
@@ -132,18 +139,16 @@ TEST_F(Nccl, MapsWhatAllGatherUses) {
   EXPECT_EQ(device->ledger().current(Category::gathered), 0);
 }
 
-TEST_F(Nccl, MapsNothingBetweenNodes) {
-  set(kSuccess, kSuccess);
+TEST_F(NcclMapped, NothingIsMappedBetweenNodes) {
   const auto group = make_group(1e6, true);
   const Buffer full = device->allocate(64, Category::gathered, group->allocator());
   group->all_gather(full.view({4}, DType::f32), full.view({8}, DType::f32), stream, "parameters");
   EXPECT_EQ(num_windows(), 0);
-  EXPECT_EQ(policy(), NCCL_CONFIG_UNDEF_INT);
+  EXPECT_EQ(policy(), kNoPolicy);
   stream.finish();
 }
 
-TEST_F(Nccl, MemoryThatCannotBeMappedIsAnErrorOfTheCollective) {
-  set(kSuccess, kSuccess);
+TEST_F(NcclMapped, AFailureToMapIsAnErrorOfTheCollective) {
   const auto group = make_group(1e6);
   const Buffer full = device->allocate(64, Category::gathered, group->allocator());
   group->all_reduce(view(), stream, "the first array");
@@ -154,7 +159,7 @@ TEST_F(Nccl, MemoryThatCannotBeMappedIsAnErrorOfTheCollective) {
   stream.finish();
 }
 
-TEST_F(Nccl, MemoryThatNcclDoesNotGiveIsAnError) {
+TEST_F(NcclMapped, MemoryThatNcclDoesNotGiveIsAnError) {
   set(kCudaError, kSuccess);
   const auto group = make_group(1e6);
   EXPECT_THROW(device->allocate(64, Category::parameters, group->allocator()), OutOfMemoryError);
