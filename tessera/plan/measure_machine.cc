@@ -32,7 +32,7 @@ class Bench {
     work();  // chooses algorithms, loads code
     kernels_->set_tuning(false);
     stream_.synchronize();
-    // Fewer calls of slow work: most of the time of all measurements is that of large products.
+    // Slow work is called less often. Large products take most of the time of `doctor --measure`.
     const double alone = timed([&] { work(), stream_.synchronize(); });
     const int num_calls = std::clamp(static_cast<int>(0.02 / std::max(alone, 1e-7)), 5, 10);
     const auto calls = [&] {

@@ -77,8 +77,8 @@ void Session::change_adapter(size_t number) {
 
 void Session::read_again() {
   engine_.reset();
-  world().barrier(
-      "the end of the model before");  // GPU memory that ranks have mapped is free when all of them unmap it
+  // GPU memory that other ranks have mapped is free only after they have unmapped it.
+  world().barrier("the end of the model before");
   make_engine();
   prepare();
   load_or_initialize(*engine_, *settings_, world(), pool());  // load_weights() has printed the notes about the base
